@@ -1,0 +1,25 @@
+# Every third-party library, found once, here.
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(GTest REQUIRED)
+include(GoogleTest)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_library(GGML_LIBRARY ggml REQUIRED)
+find_library(GGML_BASE_LIBRARY ggml-base REQUIRED)
+find_library(LLAMA_LIBRARY llama REQUIRED)
+find_library(URING_LIBRARY uring REQUIRED)
+
+add_library(bevy_ggml INTERFACE)
+target_link_libraries(bevy_ggml INTERFACE ${GGML_LIBRARY} ${GGML_BASE_LIBRARY})
+add_library(bevy_llama INTERFACE)
+target_link_libraries(bevy_llama INTERFACE ${LLAMA_LIBRARY} bevy_ggml)

@@ -1,0 +1,35 @@
+# bevy_layer(NAME DEPS layer... LINK library...): one folder of src/ as one static library plus, where
+# it has *_test.cc files, one test program. Which layer may use which is declared in src/CMakeLists.txt
+# and checked file by file by the tidy test.
+function(bevy_layer name)
+    cmake_parse_arguments(ARG "" "" "DEPS;LINK;TEST_DEPS;TEST_LINK" ${ARGN})
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+    set(tests ${sources})
+    list(FILTER sources EXCLUDE REGEX "_test(_[a-z]+)?\\.cc$")
+    list(FILTER tests INCLUDE REGEX "_test(_[a-z]+)?\\.cc$")
+
+    set(scope PUBLIC)
+    if(sources)
+        add_library(bevy_${name} STATIC ${sources})
+    else()
+        add_library(bevy_${name} INTERFACE)
+        set(scope INTERFACE)
+    endif()
+    target_include_directories(bevy_${name} ${scope} ${PROJECT_SOURCE_DIR}/src)
+    foreach(dep IN LISTS ARG_DEPS)
+        target_link_libraries(bevy_${name} ${scope} bevy_${dep})
+    endforeach()
+    target_link_libraries(bevy_${name} ${scope} ${ARG_LINK})
+
+    if(tests)
+        add_executable(bevy_${name}_tests ${tests})
+        target_link_libraries(bevy_${name}_tests PRIVATE bevy_${name} GTest::gtest_main)
+        foreach(dep IN LISTS ARG_TEST_DEPS)
+            target_link_libraries(bevy_${name}_tests PRIVATE bevy_${dep})
+        endforeach()
+        target_link_libraries(bevy_${name}_tests PRIVATE ${ARG_TEST_LINK})
+        target_compile_definitions(bevy_${name}_tests PRIVATE
+            BEVY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+        gtest_discover_tests(bevy_${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60)
+    endif()
+endfunction()
