@@ -224,6 +224,7 @@ make_root() {
     echo "127.0.0.1 localhost" >"$making/etc/hosts"
     [[ -x $making/usr/bin/cmake && -e $making/usr/bin/g++ ]] ||
         die "the new root file system lacks a compiler; the messages above say why"
+    rm -rf "$work_dir" "$making.work"
     mv -T "$making" "$root"
     say "ready, $(du -sh "$root" | cut -f1)"
 }
