@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/registry.h"
 #include "storage/file_reader.h"
 #include "storage/link_options.h"
 
