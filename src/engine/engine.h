@@ -71,15 +71,22 @@ public:
 private:
     // A request from its arrival at the core until its on_finish().
     struct Live {
-        Submission submission;
+        Live(Submission submission, uint32_t context);
+
+        RequestId id;
+        GenerationRequest request;    // without the prompt, which is in `tokens`
         std::vector<TokenId> tokens;  // prompt and generated
         uint32_t tokens_max = 0;      // when the request is full
         std::optional<SeqIndex> seq;  // once admitted
+        // Of the current pass.
+        uint32_t pass_first = 0;
+        uint32_t pass_end = 0;
         bool pass_wants_logits = false;
-        uint32_t pass_end = 0;  // position after the current pass
+        // For the timings and the timeline.
         RequestPhase phase = RequestPhase::kQueued;
+        uint64_t phase_step = 0;  // number of the step while computing
         Instant phase_since;
-        Instant admitted;
+        Instant submitted;
         std::optional<Instant> first_token;
         RequestTimings timings;
     };
@@ -88,13 +95,26 @@ private:
         FinishReason reason;
         std::optional<Error> error;
     };
+    struct SampleJob {
+        RequestId request;
+        SeqIndex seq;
+        uint64_t step = 0;  // number of the head step that made the logits
+    };
     struct Sampled {
         RequestId request;
         bool last = false;
+        FinishReason reason;  // if last
     };
-    struct SampleJob {
-        RequestId request;
-        uint64_t step = 0;  // number of the head step that made the logits
+    struct ReadInFlight {
+        ExpertId expert;
+        SlotIndex slot;
+    };
+    struct StepInFlight {
+        uint32_t stage = 0;
+        uint64_t number = 0;
+        uint32_t experts = 0;
+        uint32_t uses = 0;
+        std::vector<SeqIndex> advancing;
     };
 
     // The stages of step(). True: something happened.
@@ -111,19 +131,30 @@ private:
     void perform(const AdmitRequest& action);
     void perform(const StartRead& action);
     void perform(const CancelRead& action);
-    void perform(const StartStep& action);
+    void perform(StartStep& action);
     void perform(const FailRequest& action);
 
-    void step_succeeded(const StepResult& result);
-    void step_failed(const Error& error);
-    void pass_advanced(SeqIndex seq, bool ended);
+    PassInput begin_pass(SeqIndex seq, const PassRange& range);
+    void fail_running(const Error& error);
+    void tell_core_of_step(const StepInFlight& step, const StepResult& result);
+    void note_advance(const StepInFlight& step, SeqIndex seq);
+    void sample(const SampleJob& job);
     void tell_core_of_samples();
-    void cancel_request(RequestId id, FinishReason reason, std::optional<Error> error);
-    void finish(RequestId id, FinishReason reason, std::optional<Error> error);
-    void enter_phase(Live& live, RequestPhase phase, Instant now);
-    void count_active(Instant now);
+
+    // What the engine keeps about requests (engine_requests.cc).
     Live* find(RequestId id);
     Live* running(SeqIndex seq);
+    // Its last token is sampled: it ends by itself in this or one of the next turns.
+    bool sampled_last(RequestId id) const;
+    void cancel_request(RequestId id, FinishReason reason, std::optional<Error> error);
+    void finish(RequestId id, FinishReason reason, std::optional<Error> error);
+    // Ends a request that the core never heard of.
+    void turn_away(Submission submission);
+    void note_first_token(Live& live, Instant now);
+    void enter_phase(Live& live, RequestPhase phase, Instant now);
+    // Books the time since the last call on the current phase.
+    void book_phase(Live& live, Instant now);
+    void count_active(Instant now);
 
     const EngineConfig config_;
     std::unique_ptr<Core> core_;
@@ -136,25 +167,18 @@ private:
     std::map<RequestId, std::unique_ptr<Live>> live_;  // taken by the core, not yet ended
     std::vector<std::optional<RequestId>> sequences_;  // who runs where
     std::deque<SampleJob> to_sample_;
-    std::vector<Sampled> sampled_;           // of one head step; told to the core together
+    std::vector<Sampled> sampled_;  // of one head step; told to the core together
+    uint64_t sampled_step_ = 0;
     std::vector<Finished> finished_;         // on_finish() is due
     std::map<ExpertId, Error> read_errors_;  // the last attempt to read it failed
-
-    struct ReadInFlight {
-        ExpertId expert;
-        SlotIndex slot;
-    };
-    std::vector<ReadInFlight> reads_;  // by ticket
-    std::vector<LinkCompletion> completions_;
-    struct StepInFlight {
-        uint32_t stage = 0;
-        uint64_t number = 0;
-        uint32_t experts = 0;
-        uint32_t uses = 0;
-        std::vector<SeqIndex> advancing;
-    };
+    std::vector<ReadInFlight> reads_;        // by ticket
     std::optional<StepInFlight> step_;
     uint64_t steps_started_ = 0;
+
+    // Reused by every turn.
+    std::vector<LinkCompletion> completions_;
+    std::vector<ExpertDemand> demands_;
+    std::vector<SequenceAdvanced> advanced_;
 
     EngineStats stats_;
     Instant made_;

@@ -4,6 +4,8 @@
 // now. The destructor stops. Link, compute and clock outlive this object.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,25 +33,28 @@ public:
     // See Engine::cancel().
     bool cancel(RequestId id);
 
-    // Counters and the live view, at most kSnapshotInterval old while the engine works.
-    EngineSnapshot snapshot() const;
+    // Counters and the live view, taken by the engine thread between two turns of its loop. After
+    // the end of the thread: the last ones.
+    EngineSnapshot snapshot();
 
     // Refuses new requests and returns when all others have ended by themselves.
     void drain();
     // Cancels every request and returns when the thread has ended. Idempotent.
     void stop();
 
-    static constexpr Duration kSnapshotInterval = milliseconds(20);
-
 private:
-    explicit EngineThread(std::unique_ptr<Engine> engine, const Clock& clock);
+    EngineThread(std::unique_ptr<Engine> engine, Link& link);
     void run();
-    void publish();
+    void answer_snapshots(bool ended);
 
     std::unique_ptr<Engine> engine_;
-    const Clock& clock_;
-    mutable std::mutex snapshot_mutex_;
+    Link& link_;
+    std::mutex snapshot_mutex_;
+    std::condition_variable snapshot_taken_;
     EngineSnapshot snapshot_;
+    uint64_t snapshots_wanted_ = 0;
+    uint64_t snapshots_answered_ = 0;
+    bool ended_ = false;
     std::mutex stop_mutex_;  // one thread joins
     std::thread thread_;
 };

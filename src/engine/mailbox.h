@@ -46,7 +46,10 @@ public:
 
     // Engine thread.
     std::optional<Submission> take_request();
+    // Ids may be those of requests that have ended meanwhile, or that still lie here.
     std::vector<RequestId> take_cancellations();
+    // Takes one request out of the queue, wherever it lies in it.
+    std::optional<Submission> withdraw(RequestId id);
     bool stopping() const;
     // The request's on_finish() has returned.
     void finished(RequestId id);

@@ -47,8 +47,10 @@ public:
     };
     void step(const Step& step);
 
-    // A span of a request's life that others lie within ("request", "prefill", "decode"); begin and
-    // end pair like brackets.
+    // Names the request's track and begins its outermost span.
+    void request_arrived(RequestId request, uint32_t prompt_tokens, Instant at);
+    // A span of a request's life that others lie within ("prefill", "decode"). request_end() ends
+    // the innermost one that is open; they pair like brackets, request_arrived() included.
     void request_begin(RequestId request, std::string_view name, Instant at);
     void request_end(RequestId request, Instant at);
     // A span without inner ones ("queued", "waiting", "ready", "computing").
@@ -59,16 +61,14 @@ public:
 
 private:
     explicit TraceRecorder(int fd, std::string path);
-    void add(std::string_view event);
+    void add(const char* format, ...) __attribute__((format(printf, 2, 3)));
     void flush();
-    void name_track(int process, uint64_t thread, std::string_view name);
 
     int fd_;
     std::string path_;
     std::string buffer_;
-    uint64_t offset_ = 0;  // where the next event goes: the closing brackets begin here
-    bool any_event_ = false;
-    uint64_t tickets_named_ = 0;  // bit per ticket below 64
+    uint64_t offset_ = 0;         // where the next event goes: the closing brackets begin here
+    uint32_t tickets_named_ = 0;  // tickets below have a named track
     Status status_;
 };
 
