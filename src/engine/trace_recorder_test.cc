@@ -70,7 +70,7 @@ TEST(TraceRecorder, WritesWhatPerfettoReads) {
     // Every track that events lie on has a name.
     for (const json& event : events) {
         EXPECT_TRUE(std::ranges::any_of(timeline["traceEvents"], [&](const json& other) {
-            return other["name"] == "thread_name" && other["pid"] == event["pid"] &&
+            return other.value("name", "") == "thread_name" && other["pid"] == event["pid"] &&
                    other["tid"] == event["tid"];
         })) << event;
     }
