@@ -20,7 +20,8 @@ public:
 
     // Uniform in [0, bound). REQUIRES: bound > 0. The bias is below bound / 2^64.
     constexpr uint64_t below(uint64_t bound) {
-        return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
+        __extension__ using Wide = unsigned __int128;
+        return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
     }
     // Uniform in [low, high], both included.
     constexpr uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }

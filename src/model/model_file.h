@@ -17,6 +17,8 @@
 
 namespace bevy {
 
+struct GgufHeader;
+
 struct TensorInfo {
     std::string name;
     int32_t type = 0;           // enum ggml_type
@@ -41,6 +43,8 @@ public:
     uint64_t file_bytes() const { return file_bytes_; }   // of all shards
 
 private:
+    Status add_file(const std::string& path, GgufHeader header);
+
     Metadata metadata_;
     std::vector<std::string> paths_;
     std::vector<TensorInfo> tensors_;
