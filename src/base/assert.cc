@@ -6,7 +6,8 @@
 namespace bevy {
 
 void assertion_failed(const char* condition, const char* file, int line) {
-    std::fprintf(stderr, "bevy: internal error: %s does not hold at %s:%d\n", condition, file, line);
+    std::fprintf(stderr, "bevy: internal error: %s does not hold at %s:%d\n", condition, file,
+                 line);
     std::abort();
 }
 

@@ -9,8 +9,8 @@ namespace bevy {
 
 }  // namespace bevy
 
-#define BEVY_ASSERT(condition)                                          \
-    do {                                                                \
-        if (!(condition)) [[unlikely]]                                  \
-            ::bevy::assertion_failed(#condition, __FILE__, __LINE__);   \
+#define BEVY_ASSERT(condition)                                        \
+    do {                                                              \
+        if (!(condition)) [[unlikely]]                                \
+            ::bevy::assertion_failed(#condition, __FILE__, __LINE__); \
     } while (false)

@@ -1,9 +1,9 @@
 // Where every routed expert lies in the model's files: plain data, shared by the folders that read,
 // place and compute experts.
 //
-// An expert is one range of bytes (an extent) per weight slice: gate, up, down, or a fused gate_up and
-// down. All experts of one slice of one layer lie behind each other in one file; slices of a layer may
-// lie in different files, and sizes may differ from layer to layer (mixed quantisation).
+// An expert is one range of bytes (an extent) per weight slice: gate, up, down, or a fused gate_up
+// and down. All experts of one slice of one layer lie behind each other in one file; slices of a
+// layer may lie in different files, and sizes may differ from layer to layer (mixed quantisation).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 namespace bevy {
 
 struct Extent {
-    uint32_t file = 0;    // index into ExpertTable's file list, as the opener of the model numbered them
+    uint32_t file =
+        0;  // index into ExpertTable's file list, as the opener of the model numbered them
     uint64_t offset = 0;  // bytes from the start of the file
     uint64_t length = 0;  // bytes
 };

@@ -1,5 +1,5 @@
-// A constexpr table of named variants: one row per policy, architecture or backend. The rows feed the
-// choices of the command line, its help, and the error text for a name that is not there.
+// A constexpr table of named variants: one row per policy, architecture or backend. The rows feed
+// the choices of the command line, its help, and the error text for a name that is not there.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // How one expert's bytes lie inside a slot: plain data, written by storage/, read by compute/.
 //
-// Every slot has the same size (that of the largest layer's expert, plus head room for disk blocks), so
-// that any expert fits any slot and slot s starts at s * slot_bytes.
+// Every slot has the same size (that of the largest layer's expert, plus head room for disk
+// blocks), so that any expert fits any slot and slot s starts at s * slot_bytes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct SlotSlice {
 };
 
 struct SlotLayout {
-    uint64_t slot_bytes = 0;                     // distance between slots; a multiple of the disk block
+    uint64_t slot_bytes = 0;  // distance between slots; a multiple of the disk block
     std::vector<std::vector<SlotSlice>> layers;  // [LayerIndex][slice]
 };
 

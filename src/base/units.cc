@@ -15,10 +15,20 @@ struct Unit {
 };
 
 constexpr std::array kUnits = {
-    Unit{"", 1},          Unit{"B", 1},         Unit{"K", kKiB},      Unit{"KiB", kKiB},
-    Unit{"M", kMiB},      Unit{"MiB", kMiB},    Unit{"G", kGiB},      Unit{"GiB", kGiB},
-    Unit{"T", kGiB * 1024}, Unit{"TiB", kGiB * 1024}, Unit{"KB", 1'000}, Unit{"MB", 1'000'000},
-    Unit{"GB", 1'000'000'000}, Unit{"TB", 1'000'000'000'000},
+    Unit{"", 1},
+    Unit{"B", 1},
+    Unit{"K", kKiB},
+    Unit{"KiB", kKiB},
+    Unit{"M", kMiB},
+    Unit{"MiB", kMiB},
+    Unit{"G", kGiB},
+    Unit{"GiB", kGiB},
+    Unit{"T", kGiB * 1024},
+    Unit{"TiB", kGiB * 1024},
+    Unit{"KB", 1'000},
+    Unit{"MB", 1'000'000},
+    Unit{"GB", 1'000'000'000},
+    Unit{"TB", 1'000'000'000'000},
 };
 
 }  // namespace

@@ -21,8 +21,12 @@ struct Duration {
     constexpr double seconds() const { return static_cast<double>(ns) * 1e-9; }
 };
 
-constexpr Duration microseconds(int64_t n) { return {n * 1'000}; }
-constexpr Duration milliseconds(int64_t n) { return {n * 1'000'000}; }
+constexpr Duration microseconds(int64_t n) {
+    return {n * 1'000};
+}
+constexpr Duration milliseconds(int64_t n) {
+    return {n * 1'000'000};
+}
 
 // A point on a clock that never goes backwards; its origin is the clock's own.
 struct Instant {
@@ -38,8 +42,12 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // The smallest multiple of `step` that is not below `n`. REQUIRES: step > 0, no overflow.
-constexpr uint64_t round_up(uint64_t n, uint64_t step) { return (n + step - 1) / step * step; }
-constexpr uint64_t round_down(uint64_t n, uint64_t step) { return n / step * step; }
+constexpr uint64_t round_up(uint64_t n, uint64_t step) {
+    return (n + step - 1) / step * step;
+}
+constexpr uint64_t round_down(uint64_t n, uint64_t step) {
+    return n / step * step;
+}
 
 // Reads "4096", "512KiB", "4GiB", "1.5G", "300MB" (KB, MB, GB are powers of 1000; K, M, G and KiB,
 // MiB, GiB powers of 1024). Error: kInvalidArgument that names the text.

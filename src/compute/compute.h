@@ -1,16 +1,18 @@
 // The processor, as the engine sees it: runs one step at a time and says what the routers chose.
 //
-// A model with M routed (MoE) layers is cut into stages 0 .. M. Stage s runs, for a group of sequences:
+// A model with M routed (MoE) layers is cut into stages 0 .. M. Stage s runs, for a group of
+// sequences:
 //   - the experts of MoE layer s-1 that the step names (nothing for s = 0), storing each token's
 //     expert outputs apart;
-//   - then, for the sequences that advance: the sum of those outputs in router order, and the dense part
-//     that follows: for s = 0 the embedding and all layers up to the router of MoE layer 0; for 0 < s < M
-//     everything up to the router of MoE layer s; for s = M the output head.
-// A pass takes one run of tokens of one sequence through all stages: one token in decode, a chunk in
-// prefill. A pass that wants no logits ends with stage M-1, when `last_layer_is_moe`.
+//   - then, for the sequences that advance: the sum of those outputs in router order, and the dense
+//   part
+//     that follows: for s = 0 the embedding and all layers up to the router of MoE layer 0; for 0 <
+//     s < M everything up to the router of MoE layer s; for s = M the output head.
+// A pass takes one run of tokens of one sequence through all stages: one token in decode, a chunk
+// in prefill. A pass that wants no logits ends with stage M-1, when `last_layer_is_moe`.
 //
-// Results do not depend on which sequences share a step, in which steps a sequence's experts run, or in
-// which slots they lie.
+// Results do not depend on which sequences share a step, in which steps a sequence's experts run,
+// or in which slots they lie.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +43,10 @@ struct PassInput {
 
 struct ComputeStep {
     uint32_t stage = 0;
-    std::vector<ExpertUse> uses;       // sorted by (expert, seq), no duplicates
-    std::vector<SeqIndex> advancing;   // ascending; every use of these is done once this step has run
-    std::vector<PassInput> passes;     // stage 0 only, parallel to `advancing`
+    std::vector<ExpertUse> uses;  // sorted by (expert, seq), no duplicates
+    std::vector<SeqIndex>
+        advancing;                  // ascending; every use of these is done once this step has run
+    std::vector<PassInput> passes;  // stage 0 only, parallel to `advancing`
 };
 
 struct RoutedExpert {
@@ -53,8 +56,8 @@ struct RoutedExpert {
 
 struct SeqResult {
     SeqIndex seq;
-    // The distinct experts chosen at MoE layer `stage`: in router order (highest weight first) for a
-    // pass of one token, else ascending. Empty after the head, or when the pass has ended.
+    // The distinct experts chosen at MoE layer `stage`: in router order (highest weight first) for
+    // a pass of one token, else ascending. Empty after the head, or when the pass has ended.
     std::vector<RoutedExpert> route;
 };
 
@@ -73,12 +76,12 @@ public:
     // Starts a step and returns. REQUIRES: no step is in flight.
     virtual void start(ComputeStep step) = 0;
 
-    // The finished step, once; nothing while it runs or when none was started. When a step finishes,
-    // the waker given at construction is called from the compute thread.
+    // The finished step, once; nothing while it runs or when none was started. When a step
+    // finishes, the waker given at construction is called from the compute thread.
     virtual std::optional<StepResult> poll() = 0;
 
-    // Logits of the last row of the pass that `seq` completed: vocabulary-size floats, valid until its
-    // next pass starts.
+    // Logits of the last row of the pass that `seq` completed: vocabulary-size floats, valid until
+    // its next pass starts.
     virtual std::span<const float> logits(SeqIndex seq) const = 0;
 };
 

@@ -9,7 +9,8 @@
 
 namespace bevy {
 
-// A queued request got a sequence. The engine remembers the pair until FinishRequest or cancellation.
+// A queued request got a sequence. The engine remembers the pair until FinishRequest or
+// cancellation.
 struct AdmitRequest {
     RequestId request;
     SeqIndex seq;

@@ -16,14 +16,14 @@ struct RequestArrived {
     uint32_t prompt_tokens = 0;  // at least 1
 };
 
-// The client gave up. Pins and unshared reads are released at once; FinishRequest is not emitted, the
-// request is gone when handle() returns (its sequence is reused once no step holds it).
+// The client gave up. Pins and unshared reads are released at once; FinishRequest is not emitted,
+// the request is gone when handle() returns (its sequence is reused once no step holds it).
 struct RequestCancelled {
     RequestId request;
 };
 
-// The engine took a token from the logits of a finished pass; with `last` the request ends instead of
-// running another pass.
+// The engine took a token from the logits of a finished pass; with `last` the request ends instead
+// of running another pass.
 struct TokenSampled {
     RequestId request;
     bool last = false;
@@ -35,8 +35,8 @@ struct ExpertDemand {
     uint32_t rows = 1;
 };
 
-// What a step did for one sequence that advanced. The route is in router order for one token, ascending
-// for a chunk; it is empty after the head or when a pass without logits ended.
+// What a step did for one sequence that advanced. The route is in router order for one token,
+// ascending for a chunk; it is empty after the head or when a pass without logits ended.
 struct SequenceAdvanced {
     SeqIndex seq;
     std::span<const ExpertDemand> route;
@@ -53,7 +53,6 @@ struct ReadDone {
     Duration duration;  // from start to arrival
 };
 
-using Event =
-    std::variant<RequestArrived, RequestCancelled, TokenSampled, StepDone, ReadDone>;
+using Event = std::variant<RequestArrived, RequestCancelled, TokenSampled, StepDone, ReadDone>;
 
 }  // namespace bevy

@@ -15,8 +15,8 @@ struct CoreStats {
     uint64_t passes = 0;              // passes begun
     uint64_t passes_decode = 0;       // of those, passes of one generated token
 
-    uint64_t expert_hits = 0;    // (request, expert) demands whose expert was resident when revealed
-    uint64_t expert_joins = 0;   // demands whose expert was already being read
+    uint64_t expert_hits = 0;   // (request, expert) demands whose expert was resident when revealed
+    uint64_t expert_joins = 0;  // demands whose expert was already being read
     uint64_t expert_misses = 0;  // demands whose expert was neither resident nor being read
 
     uint64_t reads_started = 0;    // StartRead actions
@@ -29,7 +29,7 @@ struct CoreStats {
     uint64_t step_sequences = 0;    // sum over steps of the sequences that advanced (group size)
     uint64_t step_experts = 0;      // sum over steps of distinct experts computed
     uint64_t step_expert_uses = 0;  // sum over steps of (sequence, expert) pairs computed
-    uint64_t idle_steps = 0;        // steps that advanced nobody (compute would have idled otherwise)
+    uint64_t idle_steps = 0;  // steps that advanced nobody (compute would have idled otherwise)
 
     Duration compute_busy;  // time with a step in flight
     Duration link_busy;     // time with at least one read in flight

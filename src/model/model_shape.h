@@ -1,5 +1,5 @@
-// What a model file says about its own shape: the hyperparameters that any supported architecture may
-// have. An architecture fills in the fields it uses; the rest keep their neutral defaults.
+// What a model file says about its own shape: the hyperparameters that any supported architecture
+// may have. An architecture fills in the fields it uses; the rest keep their neutral defaults.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct ModelShape {
     uint32_t heads_kv = 0;
     uint32_t head_size_k = 0;
     uint32_t head_size_v = 0;
-    uint32_t experts = 0;       // per MoE layer
-    uint32_t experts_used = 0;  // per token
-    uint32_t expert_ff = 0;     // width of one expert
+    uint32_t experts = 0;                // per MoE layer
+    uint32_t experts_used = 0;           // per token
+    uint32_t expert_ff = 0;              // width of one expert
     uint32_t sliding_window = 0;         // tokens; 0: none
     uint32_t sliding_window_period = 0;  // as the architecture defines it
     float norm_epsilon = 1e-6f;
     float rope_base = 10000.0f;
-    float rope_scale = 1.0f;           // frequency scale: 1 / scaling factor
+    float rope_scale = 1.0f;  // frequency scale: 1 / scaling factor
     uint32_t rope_dimensions = 0;
     uint32_t rope_context_original = 0;  // YaRN; 0: no scaling
     float rope_yarn_ext_factor = 0.0f;

@@ -1,5 +1,6 @@
-// What one model architecture is: its shape, its tensors and its graphs. One file per architecture, in
-// these three parts, and one row in registry.cc. Nothing outside arch/ asks for an architecture's name.
+// What one model architecture is: its shape, its tensors and its graphs. One file per architecture,
+// in these three parts, and one row in registry.cc. Nothing outside arch/ asks for an
+// architecture's name.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ struct Architecture {
     std::string_view name;  // general.architecture
     // Part 1. Reads and checks the hyperparameters; errors name key, file and expected range.
     Result<ModelShape> (*read_shape)(const Metadata& metadata);
-    // Part 2. Every tensor that a file of this shape has. Used to check files and to write random ones.
+    // Part 2. Every tensor that a file of this shape has. Used to check files and to write random
+    // ones.
     std::vector<TensorSpec> (*tensors)(const ModelShape& shape);
     // Metadata keys that a file of this shape carries besides the general ones (for make-model).
     void (*write_shape)(const ModelShape& shape, MetadataWriter& writer);

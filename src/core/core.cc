@@ -1,0 +1,467 @@
+#include "core/core.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/assert.h"
+#include "base/registry.h"
+#include "core/eviction/registry.h"
+#include "core/policy/registry.h"
+#include "core/state.h"
+
+namespace bevy {
+
+namespace {
+
+std::string number(uint64_t n) {
+    return std::to_string(n);
+}
+
+Status check(const CoreConfig& c) {
+    if (c.moe_layers == 0 || c.experts_per_layer == 0 || c.experts_used == 0 ||
+        c.experts_used > c.experts_per_layer) {
+        return fail(ErrorCode::kInvalidArgument, "a model with " + number(c.moe_layers) +
+                                                     " MoE layers, " + number(c.experts_per_layer) +
+                                                     " experts and " + number(c.experts_used) +
+                                                     " experts per token can't be scheduled");
+    }
+    if (c.sequences == 0 || c.reads_inflight_max == 0 || c.chunk_tokens == 0 ||
+        c.prefill_sequences == 0) {
+        return fail(
+            ErrorCode::kInvalidArgument,
+            "concurrent requests, reads in flight, chunk length and prefill lanes must be at "
+            "least 1");
+    }
+    if (c.slots < c.experts_used) {
+        return fail(ErrorCode::kBudget,
+                    "the expert cache has " + number(c.slots) + " slots, but a token needs " +
+                        number(c.experts_used) + " experts at each layer",
+                    "raise --memory or --expert-cache");
+    }
+    if (c.dense_bytes.size() != size_t{c.moe_layers} + 1) {
+        return fail(ErrorCode::kInvalidArgument, "dense costs are given for " +
+                                                     number(c.dense_bytes.size()) + " of " +
+                                                     number(c.moe_layers + 1) + " stages");
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config) {
+    if (Status status = check(config); !status)
+        return std::unexpected(status.error());
+    auto eviction = registry_find(eviction_policies(), "eviction policy", config.eviction);
+    if (!eviction)
+        return std::unexpected(eviction.error());
+    auto policy = registry_find(schedule_policies(), "policy", config.policy);
+    if (!policy)
+        return std::unexpected(policy.error());
+    std::unique_ptr<Core> core(new Core(config));
+    core->eviction_ = (*eviction)->make({config.moe_layers, config.experts_per_layer});
+    core->policy_ = (*policy)->make();
+    return core;
+}
+
+Core::Core(const CoreConfig& config)
+    : state_(std::make_unique<CoreState>(config)),
+      planner_(std::make_unique<FetchPlanner>(config.sequences)) {
+    queue_.reserve(config.queue_max);
+}
+
+Core::~Core() = default;
+
+bool Core::can_queue() const {
+    return queue_.size() < state_->config.queue_max;
+}
+
+bool Core::idle() const {
+    return queue_.empty() && failures_.empty() && running() == 0 && !state_->step &&
+           state_->reads_inflight == 0;
+}
+
+uint32_t Core::running() const {
+    return static_cast<uint32_t>(std::ranges::count_if(
+        state_->sequences, [](const Sequence& s) { return s.phase != Phase::kFree; }));
+}
+
+Sequence* Core::find(RequestId request) {
+    for (Sequence& s : state_->sequences) {
+        if (s.phase != Phase::kFree && !s.abandoned && s.request == request)
+            return &s;
+    }
+    return nullptr;
+}
+
+void Core::account(Instant now) {
+    Duration passed = now - now_;
+    now_ = now;
+    if (passed.ns <= 0)
+        return;
+    if (state_->reads_inflight > 0)
+        stats_.link_busy += passed;
+    if (state_->step)
+        stats_.compute_busy += passed;
+    else if (std::ranges::any_of(state_->sequences, &Sequence::waiting))
+        stats_.stall += passed;
+}
+
+void Core::handle(const Event& event, Instant now) {
+    account(now);
+    std::visit([&](const auto& e) { on(e); }, event);
+}
+
+void Core::on(const RequestArrived& event) {
+    BEVY_ASSERT(can_queue());
+    BEVY_ASSERT(event.prompt_tokens > 0);
+    stats_.requests_arrived++;
+    queue_.push_back(event);
+}
+
+void Core::on(const RequestCancelled& event) {
+    auto queued = std::ranges::find(queue_, event.request, &RequestArrived::request);
+    if (queued != queue_.end()) {
+        queue_.erase(queued);
+        stats_.requests_cancelled++;
+    } else if (Sequence* s = find(event.request)) {
+        abandon(*s);
+        stats_.requests_cancelled++;
+    }
+    // Else it has ended already: a cancellation may always cross the end of its request.
+}
+
+void Core::on(const TokenSampled& event) {
+    Sequence* s = find(event.request);
+    BEVY_ASSERT(s && s->phase == Phase::kSampling);
+    if (event.last) {
+        stats_.requests_finished++;
+        free_sequence(*s);
+        return;
+    }
+    s->target++;
+    s->phase = Phase::kEntry;
+}
+
+void Core::on(const ReadDone& event) {
+    Read& read = state_->reads[event.ticket.value];
+    BEVY_ASSERT(read.busy);
+    read.busy = false;
+    state_->reads_inflight--;
+    Duration since_last = now_ - state_->last_arrival;
+    state_->last_arrival = now_;
+    if (event.ok) {
+        stats_.reads_done++;
+        state_->costs.on_read(std::min(since_last, event.duration));
+        state_->cache.read_arrived(read.expert);
+        eviction_->on_loaded(read.expert);
+        for (Sequence& s : state_->sequences) {
+            for (const Demand& demand : s.demands)
+                s.missing -= demand.expert == read.expert && !demand.done;
+        }
+        return;
+    }
+    state_->cache.read_failed(read.expert);
+    if (read.cancelled)
+        return;  // whoever has asked for it since reads it again
+    stats_.reads_failed++;
+    for (Sequence& s : state_->sequences) {
+        bool needs = std::ranges::any_of(
+            s.demands, [&](const Demand& d) { return d.expert == read.expert && !d.done; });
+        if (!needs || s.abandoned)
+            continue;
+        failures_.push_back({s.request, read.expert});
+        stats_.requests_failed++;
+        abandon(s);
+    }
+}
+
+void Core::on(const StepDone& event) {
+    BEVY_ASSERT(state_->step.has_value());
+    StartStep step = std::move(*state_->step);
+    state_->step.reset();
+    BEVY_ASSERT(event.sequences.size() == step.advancing.size());
+
+    uint32_t distinct = 0;
+    for (size_t i = 0; i < step.uses.size(); i++)
+        distinct += i == 0 || step.uses[i].expert != step.uses[i - 1].expert;
+    state_->costs.on_step(step.stage, distinct, !step.advancing.empty(), event.duration);
+
+    finish_uses(step);
+    for (size_t i = 0; i < step.advancing.size(); i++) {
+        BEVY_ASSERT(event.sequences[i].seq == step.advancing[i]);
+        Sequence& s = state_->sequences[step.advancing[i].value];
+        if (!s.abandoned)
+            advance(s, step, event.sequences[i]);
+    }
+    for (Sequence& s : state_->sequences) {
+        if (s.abandoned)
+            free_sequence(s);
+    }
+}
+
+void Core::finish_uses(const StartStep& step) {
+    for (const StepUse& use : step.uses) {
+        Sequence& s = state_->sequences[use.seq.value];
+        ExpertId expert = state_->expert_id(step.stage - 1, use.expert);
+        auto demand = std::ranges::find(s.demands, expert, &Demand::expert);
+        BEVY_ASSERT(demand != s.demands.end() && demand->running && !demand->done);
+        demand->running = false;
+        demand->done = true;
+        s.outstanding--;
+        state_->cache.release(expert);
+    }
+}
+
+void Core::advance(Sequence& s, const StartStep& step, const SequenceAdvanced& result) {
+    BEVY_ASSERT(s.phase == Phase::kStep && s.outstanding == 0);
+    const CoreConfig& config = state_->config;
+    s.held_since.reset();
+    s.demands.clear();
+    if (step.stage == config.moe_layers) {
+        s.progress++;
+        end_pass(s, s.pass.wants_logits);
+        return;
+    }
+    bool ends_early =
+        !s.pass.wants_logits && config.last_layer_is_moe && step.stage + 1 == config.moe_layers;
+    if (ends_early) {
+        s.progress += 2;  // this stage and the head, which it does not need
+        end_pass(s, false);
+        return;
+    }
+    s.stage = step.stage + 1;
+    s.phase = Phase::kExperts;
+    reveal(s, step.stage, result.route);
+    uint64_t layers =
+        s.pass.tokens == 1 ? 1 : (s.demands.size() + config.experts_used - 1) / config.experts_used;
+    s.progress += std::max<uint64_t>(layers, 1);
+}
+
+void Core::end_pass(Sequence& s, bool logits) {
+    bool was_prefill = s.prefilling();
+    s.position += s.pass.tokens;
+    s.stage = 0;
+    s.phase = logits ? Phase::kSampling : Phase::kEntry;
+    // From here on it decodes: it joins the others at a token boundary, or groups would never form
+    // again.
+    if (was_prefill && !s.prefilling())
+        s.progress = aligned_progress(s);
+}
+
+void Core::reveal(Sequence& s, uint32_t layer, std::span<const ExpertDemand> route) {
+    BEVY_ASSERT(!route.empty());
+    eviction_->on_visit(LayerIndex(layer), route, running());
+    for (const ExpertDemand& chosen : route) {
+        ExpertId expert = state_->expert_id(layer, chosen.expert);
+        s.demands.push_back({.expert = expert, .rows = chosen.rows});
+        bool cancelled = std::ranges::any_of(state_->reads, [&](const Read& read) {
+            return read.busy && read.cancelled && read.expert == expert;
+        });
+        switch (state_->cache.residency(expert)) {
+            case Residency::kResident:
+                stats_.expert_hits++;
+                break;
+            case Residency::kLoading:
+                (cancelled ? stats_.expert_misses : stats_.expert_joins)++;
+                s.missing++;
+                break;
+            case Residency::kAbsent:
+                stats_.expert_misses++;
+                s.missing++;
+                break;
+        }
+        state_->cache.demand(expert);
+    }
+    s.outstanding = static_cast<uint32_t>(route.size());
+}
+
+void Core::abandon(Sequence& s) {
+    bool in_step = s.phase == Phase::kStep || std::ranges::any_of(s.demands, &Demand::running);
+    release_demands(s, false);
+    if (in_step)
+        s.abandoned = true;  // its rows and slots are in use until the step is done
+    else
+        free_sequence(s);
+}
+
+void Core::release_demands(Sequence& s, bool running_too) {
+    std::erase_if(s.demands, [&](const Demand& demand) {
+        if (demand.running && !running_too)
+            return false;
+        if (!demand.done)
+            state_->cache.release(demand.expert);
+        return true;
+    });
+    s.outstanding = static_cast<uint32_t>(s.demands.size());
+    s.missing = 0;
+}
+
+void Core::free_sequence(Sequence& s) {
+    release_demands(s, true);
+    std::vector<Demand> keep_capacity = std::move(s.demands);
+    s = Sequence{};
+    s.demands = std::move(keep_capacity);
+}
+
+uint64_t Core::aligned_progress(const Sequence& newcomer) const {
+    std::optional<uint64_t> smallest;
+    for (const Sequence& s : state_->sequences) {
+        if (&s != &newcomer && s.phase != Phase::kFree && !s.abandoned)
+            smallest = std::min(smallest.value_or(s.progress), s.progress);
+    }
+    uint64_t stages = uint64_t{state_->config.moe_layers} + 1;
+    uint64_t from = smallest.value_or(newcomer.progress);
+    return (from + stages - 1) / stages * stages;
+}
+
+std::optional<Action> Core::next(Instant now) {
+    account(now);
+    ask_again_.reset();
+    if (!failures_.empty()) {
+        FailRequest failure = failures_.back();
+        failures_.pop_back();
+        return failure;
+    }
+    // The link first: it must never idle while a demand read is known.
+    if (auto action = next_cancel())
+        return action;
+    if (auto action = next_admission())
+        return action;
+    if (auto action = next_read(now))
+        return action;
+    return next_step(now);
+}
+
+std::optional<Action> Core::next_admission() {
+    if (queue_.empty())
+        return std::nullopt;
+    auto free = std::ranges::find(state_->sequences, Phase::kFree, &Sequence::phase);
+    if (free == state_->sequences.end())
+        return std::nullopt;
+    RequestArrived arrived = queue_.front();
+    queue_.erase(queue_.begin());
+    free->progress = aligned_progress(*free);
+    free->phase = Phase::kEntry;
+    free->request = arrived.request;
+    free->prompt_tokens = arrived.prompt_tokens;
+    free->target = arrived.prompt_tokens;
+    return AdmitRequest{arrived.request,
+                        SeqIndex(static_cast<uint32_t>(free - state_->sequences.begin()))};
+}
+
+std::optional<Action> Core::next_cancel() {
+    for (uint32_t i = 0; i < state_->reads.size(); i++) {
+        Read& read = state_->reads[i];
+        if (read.busy && !read.cancelled && state_->cache.demands(read.expert) == 0) {
+            read.cancelled = true;
+            stats_.reads_cancelled++;
+            return CancelRead{Ticket(i)};
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Action> Core::next_read(Instant now) {
+    if (state_->reads_inflight == state_->reads.size() || !state_->cache.has_room())
+        return std::nullopt;
+    auto expert = planner_->next(*state_);
+    if (!expert)
+        return std::nullopt;
+    auto read = std::ranges::find(state_->reads, false, &Read::busy);
+    std::optional<ExpertId> evicted;
+    SlotIndex slot = state_->cache.begin_read(*expert, eviction_->scores(), evicted);
+    if (state_->reads_inflight == 0)
+        state_->last_arrival = now;  // the link was idle: the next interval counts from here
+    *read = {.busy = true, .cancelled = false, .expert = *expert, .started = now};
+    state_->reads_inflight++;
+    stats_.reads_started++;
+    stats_.evictions += evicted.has_value();
+    return StartRead{Ticket(static_cast<uint32_t>(read - state_->reads.begin())), *expert, slot};
+}
+
+std::optional<Action> Core::next_step(Instant now) {
+    if (state_->step)
+        return std::nullopt;
+    StepChoice choice = policy_->choose(*state_, *planner_, now);
+    ask_again_ = choice.ask_again;
+    if (!choice.step)
+        return std::nullopt;
+    StartStep& step = *choice.step;
+    for (size_t i = 0; i < step.advancing.size(); i++) {
+        Sequence& s = state_->sequences[step.advancing[i].value];
+        BEVY_ASSERT(s.ready() && s.stage == step.stage);
+        s.phase = Phase::kStep;
+        if (step.stage == 0) {
+            s.pass = step.passes[i];
+            stats_.passes++;
+            stats_.passes_decode += !s.prefilling();
+        }
+    }
+    std::optional<ExpertIndex> last;
+    for (const StepUse& use : step.uses) {
+        Sequence& s = state_->sequences[use.seq.value];
+        auto demand = std::ranges::find(s.demands, state_->expert_id(step.stage - 1, use.expert),
+                                        &Demand::expert);
+        BEVY_ASSERT(demand != s.demands.end() && !demand->done && !demand->running);
+        demand->running = true;
+        stats_.step_experts += last != use.expert;
+        last = use.expert;
+    }
+    stats_.steps++;
+    stats_.idle_steps += step.advancing.empty();
+    stats_.step_sequences += step.advancing.size();
+    stats_.step_expert_uses += step.uses.size();
+    state_->step = step;
+    state_->step_started = now;
+    return step;
+}
+
+std::optional<Core::Progress> Core::progress(RequestId request) const {
+    if (std::ranges::find(queue_, request, &RequestArrived::request) != queue_.end())
+        return Progress{.queued = true};
+    for (const Sequence& s : state_->sequences) {
+        if (s.phase != Phase::kFree && !s.abandoned && s.request == request)
+            return Progress{false, s.position, s.stage, s.missing};
+    }
+    return std::nullopt;
+}
+
+void Core::check_invariants() const {
+    const CoreState& state = *state_;
+    state.cache.check_invariants();
+    std::vector<uint32_t> demands(size_t{state.config.moe_layers} * state.config.experts_per_layer);
+    uint32_t lanes = 0;
+    for (const Sequence& s : state.sequences) {
+        uint32_t outstanding = 0;
+        uint32_t missing = 0;
+        for (const Demand& demand : s.demands) {
+            BEVY_ASSERT(s.phase != Phase::kFree);
+            BEVY_ASSERT(!demand.running || (state.step && !demand.done));
+            Residency residency = state.cache.residency(demand.expert);
+            BEVY_ASSERT(!demand.running || residency == Residency::kResident);
+            if (demand.done)
+                continue;
+            outstanding++;
+            demands[demand.expert.value]++;
+            missing += residency != Residency::kResident;
+        }
+        BEVY_ASSERT(outstanding == s.outstanding);
+        BEVY_ASSERT(missing == s.missing);
+        BEVY_ASSERT(!s.abandoned || state.step.has_value());
+        BEVY_ASSERT(s.phase != Phase::kStep || state.step.has_value());
+        bool mid_pass = s.phase == Phase::kExperts || s.phase == Phase::kStep;
+        lanes += mid_pass && s.pass.tokens > 1;
+    }
+    BEVY_ASSERT(lanes <= state.config.prefill_sequences);
+    for (uint32_t i = 0; i < demands.size(); i++)
+        BEVY_ASSERT(demands[i] == state.cache.demands(ExpertId(i)));
+    uint32_t busy = 0;
+    for (const Read& read : state.reads) {
+        busy += read.busy;
+        BEVY_ASSERT(!read.busy || state.cache.residency(read.expert) == Residency::kLoading);
+    }
+    BEVY_ASSERT(busy == state.reads_inflight);
+    BEVY_ASSERT(busy == state.cache.slots_loading());
+}
+
+}  // namespace bevy

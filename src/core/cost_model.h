@@ -1,0 +1,49 @@
+// What things cost, learned from what they did cost: time per weight byte of a step, and time
+// between arrivals while the link is busy. Integers; used only to bound how long a group waits for
+// a joiner.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/units.h"
+
+namespace bevy {
+
+class CostModel {
+public:
+    CostModel(std::vector<uint64_t> dense_bytes, uint64_t expert_bytes)
+        : dense_bytes_(std::move(dense_bytes)), expert_bytes_(expert_bytes) {}
+
+    void on_step(uint32_t stage, uint32_t distinct_experts, bool dense, Duration duration) {
+        uint64_t bytes = distinct_experts * expert_bytes_ + (dense ? dense_bytes_[stage] : 0);
+        if (bytes < kBytesMin || duration.ns <= 0)
+            return;  // a launch, not a stream of weights: says nothing about the rate
+        blend(picoseconds_per_byte_, duration.ns * 1000 / static_cast<int64_t>(bytes));
+    }
+    // `interval`: time since the previous arrival, or since the read was started if that was later.
+    void on_read(Duration interval) { blend(read_interval_ns_, interval.ns); }
+
+    // What one more launch of the dense part of `stage` costs. Zero while nothing is known.
+    Duration dense(uint32_t stage) const {
+        return {static_cast<int64_t>(dense_bytes_[stage]) / 1024 * picoseconds_per_byte_ * 1024 /
+                1000};
+    }
+    // Between two arrivals while demand reads are queued. Zero while nothing is known.
+    Duration read_interval() const { return {read_interval_ns_}; }
+
+private:
+    static constexpr uint64_t kBytesMin = 4096;
+
+    // Mean that forgets within about eight samples; the first sample is taken as it is.
+    static void blend(int64_t& mean, int64_t sample) {
+        mean = mean == 0 ? sample : mean + (sample - mean) / 8;
+    }
+
+    std::vector<uint64_t> dense_bytes_;
+    uint64_t expert_bytes_;
+    int64_t picoseconds_per_byte_ = 0;
+    int64_t read_interval_ns_ = 0;
+};
+
+}  // namespace bevy

@@ -1,0 +1,20 @@
+// The table of eviction policies: names for --eviction, help and errors.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/eviction/eviction.h"
+
+namespace bevy {
+
+struct EvictionRow {
+    std::string_view name;
+    std::string_view summary;  // for --help
+    std::unique_ptr<EvictionPolicy> (*make)(const EvictionShape& shape);
+};
+
+std::span<const EvictionRow> eviction_policies();
+
+}  // namespace bevy

@@ -1,0 +1,175 @@
+// Runahead at the grain of single experts: the policy that this engine exists for.
+//
+// A request goes on to the next layer as soon as all of its own experts are computed; the others do
+// not hold it up. As it goes it reveals, exactly, which experts it needs next, and those are read
+// while others compute. Four rules make that fast:
+//
+// 1. Most lagging first. Of the layers where a request is ready (everything missing has arrived),
+// the one
+//    with the most lagging request runs next. Groups form by themselves, since the lagging ones
+//    catch up.
+// 2. An expert is computed once for all. The step of a layer computes every resident expert that
+// any
+//    request at that layer needs, waiting requests included; their outputs are kept until the rest
+//    is there.
+// 3. Bounded hold. The dense part of the next layer reads weights that all requests share. If
+// another
+//    request of the layer is expected to be complete soon, the ready ones wait for it, at most as
+//    long as sharing that part saves. Other layers run meanwhile.
+// 4. No idling. When nobody is ready, or when the link has no slot to read into, the resident
+// experts of
+//    waiting requests are computed, all of one layer in one launch. That also frees their slots.
+//
+// Why it can't get stuck: an expert with a demand is pinned only until it is computed, and rule 4
+// computes every resident one. So whenever all slots are pinned there is a step to run, whatever
+// the number of slots.
+#include <algorithm>
+
+#include "core/policy/registry.h"
+
+namespace bevy {
+
+namespace {
+
+class Runahead final : public SchedulePolicy {
+public:
+    StepChoice choose(CoreState& state, FetchPlanner& planner, Instant now) override {
+        ask_again_.reset();
+        bool starved = state.reads_inflight < state.reads.size() && !state.cache.has_room() &&
+                       planner.next(state).has_value();
+        sort_ready(state);
+        if (starved) {
+            if (auto stage = most_lagging_stage(state, has_resident_use)) {
+                if (auto step = step_of(state, planner, *stage, now))
+                    return {std::move(step), {}};
+                return {build(state, *stage, {}), {}};
+            }
+        }
+        for (uint32_t i : ready_) {
+            uint32_t stage = state.sequences[i].stage;
+            if (auto step = step_of(state, planner, stage, now))
+                return {std::move(step), {}};
+        }
+        if (auto stage = most_lagging_stage(state, has_resident_use))
+            return {build(state, *stage, {}), {}};
+        return {std::nullopt, ask_again_};
+    }
+
+private:
+    static bool has_resident_use(const CoreState& state, const Sequence& s) {
+        if (s.phase != Phase::kExperts)
+            return false;
+        return std::ranges::any_of(s.demands, [&](const Demand& d) {
+            return !d.done && state.cache.residency(d.expert) == Residency::kResident;
+        });
+    }
+
+    // The stage of the most lagging sequence for which `wanted` holds.
+    template <class Predicate>
+    static std::optional<uint32_t> most_lagging_stage(const CoreState& state, Predicate wanted) {
+        const Sequence* found = nullptr;
+        for (const Sequence& s : state.sequences) {
+            if (wanted(state, s) && (!found || s.lags_behind(*found)))
+                found = &s;
+        }
+        return found ? std::optional(found->stage) : std::nullopt;
+    }
+
+    void sort_ready(const CoreState& state) {
+        ready_.clear();
+        for (uint32_t i = 0; i < state.sequences.size(); i++) {
+            if (state.sequences[i].ready())
+                ready_.push_back(i);
+        }
+        std::ranges::sort(ready_, [&](uint32_t a, uint32_t b) {
+            return state.sequences[a].lags_behind(state.sequences[b]);
+        });
+    }
+
+    // The step that `stage` would run now: nothing if all it could do is held.
+    std::optional<StartStep> step_of(CoreState& state, FetchPlanner& planner, uint32_t stage,
+                                     Instant now) {
+        std::vector<SeqIndex> advancing;
+        uint32_t lanes = state.lanes_free();
+        for (uint32_t i : ready_) {
+            const Sequence& s = state.sequences[i];
+            if (s.stage != stage)
+                continue;
+            if (stage == 0 && state.wants_lane(s)) {
+                if (lanes == 0)
+                    continue;  // waits for a prompt that is being processed
+                lanes--;
+            }
+            advancing.push_back(SeqIndex(i));
+        }
+        if (advancing.empty())
+            return std::nullopt;
+        if (hold(state, planner, stage, advancing, now))
+            advancing.clear();
+        StartStep step = build(state, stage, advancing);
+        if (step.uses.empty() && step.advancing.empty())
+            return std::nullopt;
+        return step;
+    }
+
+    // True: the dense part of `stage` should wait for a joiner. Remembers until when at most.
+    bool hold(CoreState& state, FetchPlanner& planner, uint32_t stage,
+              const std::vector<SeqIndex>& ready, Instant now) {
+        if (stage == 0) {
+            // Tokens of the last head step are being sampled right now: their requests join in a
+            // moment.
+            return std::ranges::any_of(
+                state.sequences, [](const Sequence& s) { return s.phase == Phase::kSampling; });
+        }
+        Duration saving = state.costs.dense(stage);
+        Instant held_since = now;
+        for (SeqIndex seq : ready) {
+            if (auto since = state.sequences[seq.value].held_since)
+                held_since = std::min(held_since, *since);
+        }
+        Instant deadline = held_since + saving;
+        if (now >= deadline)
+            return false;
+        for (uint32_t i = 0; i < state.sequences.size(); i++) {
+            const Sequence& s = state.sequences[i];
+            if (!s.waiting() || s.stage != stage)
+                continue;
+            if (now + planner.predicted_wait(state, SeqIndex(i), now) > deadline)
+                continue;
+            for (SeqIndex seq : ready)
+                state.sequences[seq.value].held_since = held_since;
+            if (!ask_again_ || deadline < *ask_again_)
+                ask_again_ = deadline;
+            return true;
+        }
+        return false;
+    }
+
+    // All resident experts that anybody at the layer needs, and the given sequences advancing.
+    static StartStep build(const CoreState& state, uint32_t stage,
+                           std::vector<SeqIndex> advancing) {
+        StartStep step;
+        step.stage = stage;
+        std::ranges::sort(advancing);
+        for (SeqIndex seq : advancing)
+            add_advancing(state, seq, step);
+        for (uint32_t i = 0; i < state.sequences.size(); i++) {
+            const Sequence& s = state.sequences[i];
+            if (s.phase == Phase::kExperts && s.stage == stage)
+                add_resident_uses(state, SeqIndex(i), step);
+        }
+        sort_step(state, step);
+        return step;
+    }
+
+    std::vector<uint32_t> ready_;  // indices of ready sequences, the most lagging first
+    std::optional<Instant> ask_again_;
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulePolicy> make_bevy_policy() {
+    return std::make_unique<Runahead>();
+}
+
+}  // namespace bevy
