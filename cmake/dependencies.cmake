@@ -1,8 +1,14 @@
-# Every third-party library, found once, here.
+# The language, and every third-party library, found once, here.
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# What users run: optimised, debuggable, our assertions and the standard library's cheap ones on.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+add_compile_definitions(_GLIBCXX_ASSERTIONS)
+# Messages and debug information name files as the repository does, whatever folder it lies in.
+add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
