@@ -54,8 +54,8 @@ TEST_F(LlamaVocabularyTest, KnowsItsSpecialTokens) {
 
 // The ids were made by llama.cpp; the texts are from eight domains.
 TEST_F(LlamaVocabularyTest, GivesTheReferenceTokens) {
-    std::ifstream file(BEVY_SOURCE_DIR "/models/reference.json");
-    ASSERT_TRUE(file.good()) << "models/reference.json is missing";
+    std::ifstream file(BEVY_SOURCE_DIR "/tests/data/tiny_moe_tokens.json");
+    ASSERT_TRUE(file.good()) << "tests/data/tiny_moe_tokens.json is missing";
     const nlohmann::json reference = nlohmann::json::parse(file);
     ASSERT_GE(reference.size(), 8u);
     for (const auto& entry : reference) {
