@@ -137,7 +137,7 @@ void append_regions(std::span<std::byte> memory, uint64_t unit,
 
 ReaderSetup FileLink::reader_setup() const {
     ReaderSetup setup;
-    for (const ModelFile& file : files_.files)
+    for (const OpenFile& file : files_.files)
         setup.files.push_back(file.fd.get());
     setup.direct = files_.direct;
     setup.drop_page_cache = options_.drop_page_cache && !files_.direct && !files_.in_memory;
@@ -375,7 +375,7 @@ Status check_slice(const ModelFiles& files, const ExpertTable& table, const Expe
                    const SlotSlice& place, uint64_t slot_bytes) {
     if (slice.file >= files.files.size())
         return layout_misfit();
-    const ModelFile& file = files.files[slice.file];
+    const OpenFile& file = files.files[slice.file];
     const uint64_t room = file.bytes - std::min(file.bytes, slice.offset);
     if (slice.bytes_per_expert > room / std::max(table.experts_per_layer, 1u)) {
         return fail(
