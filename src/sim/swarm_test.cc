@@ -1,4 +1,4 @@
-// The engine and core that we ship, on virtual time, under a few hundred random configurations.
+// The engine and core that we ship, on virtual time, under two thousand random configurations.
 //
 // One seed alone:  BEVY_SEED=17 bevy_sim_tests --gtest_filter='Swarm.*'
 // More of them:    BEVY_SEEDS=10000 bevy_sim_tests --gtest_filter='Swarm.*'
@@ -53,7 +53,7 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 TEST(Swarm, EveryRuleHoldsUnderEverySeed) {
     uint64_t first = 1;
-    uint64_t last = number_from_environment("BEVY_SEEDS", 400);
+    uint64_t last = number_from_environment("BEVY_SEEDS", 2000);
     if (std::getenv("BEVY_SEED"))
         first = last = number_from_environment("BEVY_SEED", 1);
     EngineStats sum;
