@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kAttemptsMax = 3;  // of a piece that fails or gets no further
 constexpr uint32_t kInterruptionsMax =
     1000;  // EINTR and EAGAIN, which say "again" and nothing else
+// Longer waits end early, which a caller can't tell from a wake; keeps sums from overflowing.
 constexpr Duration kWaitMax = milliseconds(3'600'000);
 constexpr size_t kResultsAtOnce = 32;
 
