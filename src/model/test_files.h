@@ -51,6 +51,8 @@ private:
 };
 
 inline void write_file(const std::string& path, std::string_view bytes) {
+    // A new file, because cutting an old one short makes some file systems wait for the disk.
+    std::filesystem::remove(path);
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
 }
 
