@@ -134,7 +134,9 @@ def both(left, right):
 
 
 def summary(trace, window):
-    """Busy and stalled shares of the window, and what came out of the head in it."""
+    """Busy and stalled shares of the window as far as the trace reaches, and what came out of the
+    head in it."""
+    window = Span(window.start, max(min(window.end, trace.end), window.start + 1e-6))
     whole = length([window])
     busy = merged(clipped(trace.steps, window))
     link = merged(clipped(trace.reads, window))
@@ -254,11 +256,13 @@ def draw_request(picture, trace, request, stage_max):
 def draw_panel(picture, trace, label, options):
     stage_max, sequences_max, requests_max = options
     numbers = summary(trace, picture.window)
-    shares = [f"{name} {numbers[name]:.0%}" for name in ("processor busy", "link busy", "stalled")]
+    facts = [f"{name} {numbers[name]:.0%}" for name in ("processor busy", "link busy", "stalled")]
+    facts.append(f"{numbers['tokens']} tokens")
+    if trace.end <= picture.window.end:
+        facts.append(f"all done after {trace.end:.0f} ms")
     picture.y += 18
     picture.text(LEFT, picture.y, label, 14, INK, weight="bold")
-    picture.text(WIDTH - RIGHT, picture.y, ", ".join(shares + [f"{numbers['tokens']} tokens"]),
-                 12, FAINT, "end")
+    picture.text(WIDTH - RIGHT, picture.y, ", ".join(facts), 12, FAINT, "end")
     picture.y += 10
     top = picture.y
     mark = len(picture.parts)
@@ -299,7 +303,7 @@ def draw_axis(picture):
     picture.y += 12
     for time, x in ticks(picture):
         picture.text(x, picture.y, f"{time:.6g}", 11, FAINT, "middle")
-    picture.text(LEFT - 10, picture.y, "ms", 11, FAINT, "end")
+    picture.text(LEFT - 40, picture.y, "ms", 11, FAINT, "end")
     picture.y += 14
 
 
@@ -307,8 +311,8 @@ def draw_legend(picture, stage_max):
     picture.y += 12
     x, y, size = LEFT, picture.y, 11
     for stop in range(48):
-        picture.rect(x + stop * 2.5, y - 9, 2.7, 11, stage_colour(stop, 47))
-    x += 48 * 2.5 + 6
+        picture.rect(x + stop * 2.5, y - 9, 3.5, 11, stage_colour(stop, 47))
+    x += 48 * 2.5 + 8
     words = f"stage 0 to {stage_max} (a stage: experts of one layer, attention of the next)"
     picture.text(x, y, words, size, INK)
     x += 392
