@@ -88,8 +88,8 @@ TEST_P(ColumnLimits, EveryColumnHasTheBitsOfItsOwnProduct) {
     ASSERT_TRUE(backend) << backend.error().text();
     Prng random(static_cast<uint64_t>(type) + 1);
     const int64_t block = ggml_blck_size(type);
-    for (int64_t in : {block == 1 ? int64_t{50} : 2 * block, int64_t{256}, int64_t{768}}) {
-        for (int64_t out : {1, 7, 61, 128}) {
+    for (int64_t in : {block == 1 ? int64_t{50} : 2 * block, int64_t{768}}) {
+        for (int64_t out : {1, 7, 61}) {
             Matrix matrix = random_matrix(random, type, in, out);
             std::vector<float> x = random_floats(random, in * kColumns);
             std::vector<float> alone;
