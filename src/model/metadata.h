@@ -14,10 +14,9 @@
 namespace bevy {
 
 // One value. Integers of any GGUF width become int64_t or uint64_t; arrays are homogeneous.
-using MetadataValue =
-    std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>,
-                 std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
-                 std::vector<std::string>>;
+using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>,
+                                   std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
+                                   std::vector<std::string>>;
 
 // Any thread; immutable once filled. Keys may contain "{arch}", which stands for the value of
 // general.architecture.
@@ -49,7 +48,8 @@ private:
     std::map<std::string, MetadataValue, std::less<>> values_;
 };
 
-// Collects keys for a new GGUF file. "{arch}" as above, from the architecture given at construction.
+// Collects keys for a new GGUF file. "{arch}" as above, from the architecture given at
+// construction.
 class MetadataWriter {
 public:
     virtual ~MetadataWriter() = default;

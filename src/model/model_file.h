@@ -1,8 +1,8 @@
 // A GGUF model on disk: one file, or all shards of a split one, opened and validated.
 //
-// Everything is checked before ggml or libllama see the file, because they abort on inconsistent ones:
-// magic, version, counts, key and tensor names, types, dimensions, offsets inside the file and not
-// overlapping, shard numbering. Reads the header only, never the weights.
+// Everything is checked before ggml or libllama see the file, because they abort on inconsistent
+// ones: magic, version, counts, key and tensor names, types, dimensions, offsets inside the file
+// and not overlapping, shard numbering. Reads the header only, never the weights.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct TensorInfo {
 // Immutable after open(); any thread.
 class ModelFile {
 public:
-    // `path` may be any shard of a split model (name-00002-of-00005.gguf); the others are found beside
-    // it. Errors: kNotFound (file, or which shards are missing), kCorruptFile (what contradicts what,
-    // where), kUnsupported (GGUF version, big-endian, unknown tensor type), kIo.
+    // `path` may be any shard of a split model (name-00002-of-00005.gguf); the others are found
+    // beside it. Errors: kNotFound (file, or which shards are missing), kCorruptFile (what
+    // contradicts what, where), kUnsupported (GGUF version, big-endian, unknown tensor type), kIo.
     static Result<ModelFile> open(const std::string& path);
 
     const Metadata& metadata() const { return metadata_; }
