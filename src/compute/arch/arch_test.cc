@@ -94,6 +94,13 @@ TEST(Architectures, ImpossibleShapesAreRefused) {
     auto result = read(writer);
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().message.find("sliding_window"), std::string::npos);
+    // ggml would abort on the first, and compute garbage with the others.
+    for (const char* key : {"qwen3moe.attention.layer_norm_rms_epsilon", "qwen3moe.rope.freq_base",
+                            "qwen3moe.rope.scaling.factor"}) {
+        writer = keys_of(small_shape("qwen3moe"));
+        writer.values[key] = -1.0;
+        EXPECT_FALSE(read(writer)) << key;
+    }
     writer = keys_of(small_shape("qwen3moe"));
     writer.values["qwen3moe.rope.scaling.type"] = std::string("longrope");
     EXPECT_FALSE(read(writer));
