@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kAttemptsMax = 3;  // of a piece that fails or gets no further
 constexpr uint32_t kInterruptionsMax =
     1000;  // EINTR and EAGAIN, which say "again" and nothing else
+// Longer waits end early, which a caller can't tell from a wake; keeps sums from overflowing.
 constexpr Duration kWaitMax = milliseconds(3'600'000);
 constexpr size_t kResultsAtOnce = 32;
 
@@ -137,7 +138,7 @@ void append_regions(std::span<std::byte> memory, uint64_t unit,
 
 ReaderSetup FileLink::reader_setup() const {
     ReaderSetup setup;
-    for (const ModelFile& file : files_.files)
+    for (const OpenFile& file : files_.files)
         setup.files.push_back(file.fd.get());
     setup.direct = files_.direct;
     setup.drop_page_cache = options_.drop_page_cache && !files_.direct && !files_.in_memory;
@@ -375,7 +376,7 @@ Status check_slice(const ModelFiles& files, const ExpertTable& table, const Expe
                    const SlotSlice& place, uint64_t slot_bytes) {
     if (slice.file >= files.files.size())
         return layout_misfit();
-    const ModelFile& file = files.files[slice.file];
+    const OpenFile& file = files.files[slice.file];
     const uint64_t room = file.bytes - std::min(file.bytes, slice.offset);
     if (slice.bytes_per_expert > room / std::max(table.experts_per_layer, 1u)) {
         return fail(

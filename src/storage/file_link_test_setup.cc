@@ -1,9 +1,12 @@
 // How a link comes to be: checks, fall-backs, and the faulty link around it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -111,6 +114,50 @@ TEST(file_link_setup, reads_files_in_memory) {
         EXPECT_EQ(rig->block, 1u);
         EXPECT_FALSE(rig->notices.empty());
         expect_works(*rig);
+    }
+}
+
+uint64_t cached_bytes(const TestFile& file) {
+    const size_t length = file.bytes().size();
+    const int fd = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+    void* mapped = mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> state((length + page - 1) / page);
+    mincore(mapped, length, state.data());
+    munmap(mapped, length);
+    return page * static_cast<uint64_t>(std::ranges::count_if(
+                      state, [](unsigned char flags) { return (flags & 1) != 0; }));
+}
+
+void drop_cached(const TestFile& file) {
+    const int fd = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+TEST(file_link_setup, buffered_reads_leave_little_in_the_page_cache) {
+    for (bool drop : {false, true}) {
+        Error error{};
+        RigOptions options;
+        options.link.io = IoBackend::kPread;  // it drops pages before it reports them
+        options.link.direct = DirectIo::kOff;
+        options.link.drop_page_cache = drop;
+        std::unique_ptr<Rig> rig = Rig::make(options, &error);
+        ASSERT_NE(rig, nullptr) << error.text();
+        for (const auto& file : rig->files)
+            drop_cached(*file);
+        if (cached_bytes(*rig->files[0]) + cached_bytes(*rig->files[1]) > 0)
+            GTEST_SKIP() << "this file system keeps its pages: " << test_directory();
+        for (uint32_t e = 0; e < rig->table.expert_count(); ++e) {
+            rig->link->start(Ticket(0), ExpertId(e), SlotIndex(0));
+            ASSERT_FALSE(rig->collect(1)[0].error);
+        }
+        const uint64_t cached = cached_bytes(*rig->files[0]) + cached_bytes(*rig->files[1]);
+        if (drop)
+            EXPECT_LT(cached, rig->table.total_bytes() / 4);
+        else
+            EXPECT_GE(cached, rig->table.total_bytes() * 3 / 4);
     }
 }
 

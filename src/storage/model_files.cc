@@ -89,7 +89,7 @@ DirectProbe probe_direct(const std::string& path, bool in_memory) {
     return {std::move(fd), block, {}};
 }
 
-Result<ModelFile> open_file(const std::string& path) {
+Result<OpenFile> open_file(const std::string& path) {
     struct stat info{};
     // Before open(), which would wait for a writer if this is a named pipe.
     if (stat(path.c_str(), &info) != 0) {
@@ -106,14 +106,14 @@ Result<ModelFile> open_file(const std::string& path) {
         return fail(ErrorCode::kIo, std::format("can't open '{}': {}", path, errno_text(errno)),
                     "check its permissions and the limit of open files (ulimit -n)");
     }
-    return ModelFile{path, std::move(fd), static_cast<uint64_t>(info.st_size)};
+    return OpenFile{path, std::move(fd), static_cast<uint64_t>(info.st_size)};
 }
 
 // Swaps every descriptor for a direct one, or leaves all as they are and returns why.
 std::optional<std::string> make_direct(ModelFiles& model) {
     std::vector<DirectProbe> probes;
     uint64_t block = 1;
-    for (const ModelFile& file : model.files) {
+    for (const OpenFile& file : model.files) {
         DirectProbe probe = probe_direct(file.path, lies_in_memory(file.fd.get()));
         if (probe.block == 0)
             return std::format("'{}' can't be read past the page cache: {}", file.path,
@@ -134,7 +134,7 @@ Result<ModelFiles> open_model_files(std::span<const std::string> paths,
                                     const LinkOptions& options) {
     ModelFiles model;
     for (const std::string& path : paths) {
-        Result<ModelFile> file = open_file(path);
+        Result<OpenFile> file = open_file(path);
         if (!file)
             return std::unexpected(file.error());
         model.in_memory = model.in_memory || lies_in_memory(file->fd.get());
@@ -151,7 +151,7 @@ Result<ModelFiles> open_model_files(std::span<const std::string> paths,
     }
     if (!model.direct) {
         // Experts are read whole and in no order: what lies behind them is not wanted.
-        for (const ModelFile& file : model.files)
+        for (const OpenFile& file : model.files)
             posix_fadvise(file.fd.get(), 0, 0, POSIX_FADV_RANDOM);
     }
     return model;

@@ -16,17 +16,17 @@
 
 namespace bevy {
 
-struct ModelFile {
+struct OpenFile {
     std::string path;
     FileDescriptor fd;
     uint64_t bytes = 0;  // when it was opened
 };
 
 struct ModelFiles {
-    std::vector<ModelFile> files;  // in the order of Extent::file
-    bool direct = false;           // all descriptors bypass the page cache
-    uint64_t block = 1;            // of offsets, lengths and addresses; 1 when not direct
-    bool in_memory = false;        // some file lies on tmpfs or ramfs: its page cache is its disk
+    std::vector<OpenFile> files;  // in the order of Extent::file
+    bool direct = false;          // all descriptors bypass the page cache
+    uint64_t block = 1;           // of offsets, lengths and addresses; 1 when not direct
+    bool in_memory = false;       // some file lies on tmpfs or ramfs: its page cache is its disk
     std::vector<std::string> notices;  // what is slower than it could be, and why; for the user
 };
 

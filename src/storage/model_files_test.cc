@@ -21,7 +21,7 @@ LinkOptions with_direct(DirectIo direct) {
     return options;
 }
 
-bool is_direct(const ModelFile& file) {
+bool is_direct(const OpenFile& file) {
     return (fcntl(file.fd.get(), F_GETFL) & O_DIRECT) != 0;
 }
 
@@ -46,7 +46,7 @@ TEST(model_files, auto_and_on_agree_about_the_disk) {
     EXPECT_EQ(chosen->direct, forced.has_value());
     EXPECT_EQ(chosen->direct, chosen->notices.empty());
     EXPECT_EQ(chosen->direct, chosen->block > 1);
-    for (const ModelFile& file : chosen->files)
+    for (const OpenFile& file : chosen->files)
         EXPECT_EQ(is_direct(file), chosen->direct);
 }
 

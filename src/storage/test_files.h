@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,8 +22,10 @@ namespace bevy {
 inline std::vector<std::byte> random_bytes(uint64_t seed, size_t count) {
     Prng prng(seed);
     std::vector<std::byte> bytes(count);
-    for (std::byte& byte : bytes)
-        byte = static_cast<std::byte>(prng.next());
+    for (size_t at = 0; at < count; at += sizeof(uint64_t)) {
+        const uint64_t word = prng.next();
+        std::memcpy(bytes.data() + at, &word, std::min(sizeof word, count - at));
+    }
     return bytes;
 }
 

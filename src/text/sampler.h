@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/ids.h"
 
 namespace bevy {
@@ -22,14 +23,28 @@ struct SamplingParams {
     float repeat_penalty = 1.0f;  // 1: off
     float presence_penalty = 0.0f;
     float frequency_penalty = 0.0f;
-    std::string grammar;  // GBNF; empty: none
+    float top_n_sigma = -1.0f;     // standard deviations below the best logit; <= 0: off
+    float xtc_probability = 0.0f;  // 0: off
+    float xtc_threshold = 0.1f;    // above 0.5: off
+    float dry_multiplier = 0.0f;   // 0: off
+    float dry_base = 1.75f;
+    int32_t dry_allowed_length = 2;
+    int32_t dry_penalty_last_n = -1;  // 0: off, -1: context size
+    std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+    bool ignore_end_of_generation = false;  // true: tokens that end a text are never chosen
+    std::string grammar;                    // GBNF; empty: none
 };
+
+// Refuses values that no sampler can work with: not finite, or out of range. The message names the
+// field as a request body spells it, the value and the range.
+Status validate(const SamplingParams& params);
 
 // Engine thread.
 class Sampler {
 public:
     virtual ~Sampler() = default;
-    // Chooses the next token and remembers it. `logits` has one float per vocabulary entry.
+    // Chooses the next token and remembers it. `logits` has one float per vocabulary entry; a NaN
+    // counts as impossible. When nothing is possible, the answer is a token that ends the text.
     virtual TokenId sample(std::span<const float> logits) = 0;
 };
 

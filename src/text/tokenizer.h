@@ -14,7 +14,8 @@ public:
     virtual ~Tokenizer() = default;
     // `add_special` adds what the model wants around a text (BOS); `parse_special` lets text such
     // as
-    // <|im_end|> become the special token instead of its letters.
+    // <|im_end|> become the special token instead of its letters. Never throws: text that the
+    // vocabulary can't express, or of 2 GiB and more, gives no tokens.
     virtual std::vector<TokenId> encode(std::string_view text, bool add_special,
                                         bool parse_special) const = 0;
     // The bytes of one token; may be an incomplete UTF-8 sequence. Special tokens give an empty

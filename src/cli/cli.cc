@@ -1,0 +1,99 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+
+namespace bevy {
+namespace {
+
+constexpr const char* kVersion = "bevy 0.1.0";
+
+void print_line(const char* kind, std::string_view message, std::string_view hint) {
+    std::fprintf(stderr, "bevy: %s: %.*s\n", kind, static_cast<int>(message.size()),
+                 message.data());
+    if (!hint.empty())
+        std::fprintf(stderr, "  hint: %.*s\n", static_cast<int>(hint.size()), hint.data());
+}
+
+// CLI11 writes several lines for some mistakes.
+std::string first_line(const std::string& text) {
+    return text.substr(0, text.find('\n'));
+}
+
+struct Commands {
+    RunOptions run;
+    InspectOptions inspect;
+    MakeModelOptions make_model;
+};
+
+int dispatch(const CLI::App& app, const Commands& commands) {
+    if (app.got_subcommand("run"))
+        return run_command(commands.run);
+    if (app.got_subcommand("inspect"))
+        return inspect_command(commands.inspect);
+    return make_model_command(commands.make_model);
+}
+
+}  // namespace
+
+void print_error(const Error& error) {
+    print_line("error", error.message, error.hint);
+}
+
+void print_usage_error(std::string_view message, std::string_view hint) {
+    print_line("error", message, hint);
+}
+
+void print_notice(std::string_view message) {
+    print_line("notice", message, {});
+}
+
+int run_cli(int argc, const char* const* argv) {
+    install_interrupt_handler();
+    CLI::App app("Runs mixture-of-experts language models that are larger than memory.", "bevy");
+    app.set_version_flag("--version", kVersion);
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(36);
+    Commands commands;
+    declare_run_options(
+        *app.add_subcommand("run", "generate text for one or many prompts, or chat"), commands.run);
+    declare_inspect_options(
+        *app.add_subcommand("inspect", "what a model needs, and how fast it can be here"),
+        commands.inspect);
+    CLI::App* make_model = app.add_subcommand("make-model", "write a model file for tests");
+    make_model->require_subcommand(1);
+    declare_make_model_options(*make_model->add_subcommand("random", "random weights of any shape"),
+                               commands.make_model);
+
+    std::vector<std::string> arguments = expand_short_names(argc, argv);
+    if (!arguments.empty() && arguments.front() == "help") {
+        // "bevy help run" is "bevy run --help".
+        arguments.erase(arguments.begin());
+        arguments.emplace_back("--help");
+    }
+    std::ranges::reverse(arguments);  // CLI11 takes them from the back
+    try {
+        app.parse(arguments);
+    } catch (const CLI::Success& success) {
+        return app.exit(success);
+    } catch (const CLI::ParseError& error) {
+        std::string command = "bevy";
+        for (const CLI::App* sub = &app; !sub->get_subcommands().empty();) {
+            sub = sub->get_subcommands().front();
+            command += " " + sub->get_name();
+        }
+        print_usage_error(first_line(error.what()), "see " + command + " --help");
+        return kExitUsage;
+    }
+    try {
+        return dispatch(app, commands);
+    } catch (const std::exception& error) {
+        // No folder of ours throws; this is the machine's word, most likely "out of memory".
+        print_error({ErrorCode::kIo, error.what(), "free memory, or give a smaller --memory"});
+        return kExitFailure;
+    }
+}
+
+}  // namespace bevy

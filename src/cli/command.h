@@ -1,0 +1,32 @@
+// The commands of the bevy program, and what they share: exit codes and how errors look.
+#pragma once
+
+#include <cstdio>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/options.h"
+
+namespace bevy {
+
+constexpr int kExitOk = 0;
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitInterrupted = 130;
+
+// "bevy: error: message", and the hint on a line of its own, to standard error.
+void print_error(const Error& error);
+// The same, for a mistake in the command line.
+void print_usage_error(std::string_view message, std::string_view hint);
+// "bevy: notice: message" to standard error.
+void print_notice(std::string_view message);
+
+// Each returns the exit code of the process.
+int run_command(const RunOptions& options);
+int inspect_command(const InspectOptions& options);
+int make_model_command(const MakeModelOptions& options);
+
+// The whole program. The caller's main() does nothing else.
+int run_cli(int argc, const char* const* argv);
+
+}  // namespace bevy

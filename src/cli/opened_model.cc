@@ -1,0 +1,73 @@
+#include "cli/opened_model.h"
+
+#include <algorithm>
+#include <format>
+#include <map>
+#include <utility>
+
+namespace bevy {
+namespace {
+
+constexpr uint32_t kContextDefaultMax = 4096;
+
+bool has_experts(const ModelFile& file) {
+    return std::ranges::any_of(
+        file.tensors(), [](const TensorInfo& tensor) { return tensor.name.contains("_exps"); });
+}
+
+}  // namespace
+
+Result<OpenedModel> open_model(const std::string& path) {
+    Result<ModelFile> file = ModelFile::open(path);
+    if (!file)
+        return std::unexpected(file.error());
+    if (!has_experts(*file))
+        return fail(ErrorCode::kUnsupported, "'" + path + "' is a dense model: no experts",
+                    "use llama.cpp for it; Bevy is for mixture-of-experts models");
+    OpenedModel model;
+    model.file = std::move(*file);
+    Result<std::string> name = model.file.metadata().str("general.architecture");
+    if (!name)
+        return std::unexpected(name.error());
+    Result<const Architecture*> architecture = find_architecture(*name);
+    if (!architecture)
+        return std::unexpected(architecture.error());
+    model.architecture = *architecture;
+    Result<ModelShape> shape = model.architecture->read_shape(model.file.metadata());
+    if (!shape)
+        return std::unexpected(shape.error());
+    model.shape = std::move(*shape);
+
+    std::map<int32_t, std::vector<std::string>> slices_by_layer;
+    uint64_t expert_bytes = 0;
+    uint64_t all_bytes = 0;
+    for (const TensorSpec& spec : model.architecture->tensors(model.shape)) {
+        if (spec.role == TensorRole::kExpert)
+            slices_by_layer[spec.layer].push_back(spec.name);
+    }
+    std::vector<std::vector<std::string>> layer_slices;
+    for (auto& [layer, slices] : slices_by_layer)
+        layer_slices.push_back(std::move(slices));
+    Result<IndexedExperts> experts = index_experts(model.file, layer_slices, model.shape.experts);
+    if (!experts)
+        return std::unexpected(experts.error());
+    model.experts = std::move(*experts);
+    for (const TensorInfo& tensor : model.file.tensors())
+        all_bytes += tensor.bytes;
+    expert_bytes = model.experts.table.total_bytes();
+    model.resident_bytes = all_bytes - std::min(all_bytes, expert_bytes);
+    return model;
+}
+
+Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted) {
+    if (wanted == 0)
+        return std::min(shape.context_train, kContextDefaultMax);
+    if (wanted > shape.context_train)
+        return fail(ErrorCode::kBudget,
+                    std::format("--ctx-size {} is longer than the model's context of {} tokens",
+                                wanted, shape.context_train),
+                    std::format("give -c {} or less", shape.context_train));
+    return wanted;
+}
+
+}  // namespace bevy

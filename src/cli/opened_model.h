@@ -1,0 +1,32 @@
+// A model file as the commands look at it before any weight is read: shape, experts, sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "compute/arch/arch.h"
+#include "model/expert_index.h"
+#include "model/model_file.h"
+#include "model/model_shape.h"
+
+namespace bevy {
+
+struct OpenedModel {
+    ModelFile file;
+    const Architecture* architecture = nullptr;
+    ModelShape shape;
+    IndexedExperts experts;
+    uint64_t resident_bytes = 0;  // tensors that are not routed experts
+};
+
+// Opens and checks the file. Errors beyond those of ModelFile: kUnsupported for models without
+// experts and for unknown architectures.
+Result<OpenedModel> open_model(const std::string& path);
+
+// The context per request: `wanted`, or for 0 the model's, at most 4096. kBudget when the model was
+// not trained for so many tokens.
+Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted);
+
+}  // namespace bevy

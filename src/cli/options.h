@@ -1,0 +1,95 @@
+// What the user can say on the command line: plain fields with their defaults, and one declaration
+// per option that gives parser, help and range. Names as in llama-server wherever it has the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/memory_plan.h"
+#include "storage/link_options.h"
+#include "text/sampler.h"
+
+namespace CLI {
+class App;
+}
+
+namespace bevy {
+
+// How a model is opened: everything that outlives a single request.
+struct SessionOptions {
+    std::string model;
+    uint32_t parallel = 4;
+    uint32_t context = 0;  // tokens per request; 0: chosen from the model
+    uint32_t threads = 0;  // 0: one per core
+    std::string cache_type_k = "f16";
+    std::string cache_type_v = "f16";
+    uint32_t ubatch = 256;
+    uint64_t memory_bytes = 0;  // 0: what the machine leaves
+    CacheSize expert_cache;
+    std::string policy = "bevy";
+    std::string eviction = "two-rate";
+    LinkOptions link;
+    std::string trace;  // path; empty: none
+};
+
+struct GenerationOptions {
+    std::vector<std::string> prompts;
+    std::string prompts_file;  // "-": standard input; empty: none
+    int32_t predict = 256;     // tokens per request; -1: until the context is full
+    bool chat = false;
+    std::string system;
+    std::vector<std::string> stop;
+};
+
+struct OutputOptions {
+    bool jsonl = false;
+    bool verbose = false;
+    bool quiet = false;
+};
+
+struct RunOptions {
+    SessionOptions session;
+    GenerationOptions generation;
+    SamplingParams sampling;
+    OutputOptions output;
+};
+
+struct InspectOptions {
+    SessionOptions session;
+    bool memory_only = false;
+    bool json = false;
+    bool no_probe = false;
+};
+
+struct MakeModelOptions {
+    std::string architecture = "qwen3moe";
+    uint32_t layers = 4;
+    uint32_t experts = 32;
+    uint32_t used = 4;
+    uint32_t embedding = 256;
+    uint32_t heads = 4;
+    uint32_t heads_kv = 2;
+    uint32_t head_size = 64;
+    uint32_t expert_ff = 256;
+    uint32_t vocabulary = 512;
+    uint32_t context = 4096;
+    std::string type = "q8_0";
+    std::string type_down;  // empty: as `type`
+    uint64_t seed = 1;
+    std::string output;
+    bool force = false;
+};
+
+// Declare the options of one command; parsing fills the struct, which must outlive `app`.
+void declare_run_options(CLI::App& app, RunOptions& options);
+void declare_inspect_options(CLI::App& app, InspectOptions& options);
+void declare_make_model_options(CLI::App& app, MakeModelOptions& options);
+
+// The arguments with llama-server's short names of two and three letters (-np, -ctk, -ctv, -ub) in
+// their long form, because CLI11 knows only one letter behind one dash. Arguments behind "--" stay.
+std::vector<std::string> expand_short_names(int argc, const char* const* argv);
+
+}  // namespace bevy

@@ -1,0 +1,41 @@
+// Tables and bars that the commands print.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/memory_plan.h"
+#include "engine/stats.h"
+
+namespace bevy {
+
+// Rows of name and value, the names in one column.
+void print_table(std::FILE* out, const std::string& title,
+                 const std::vector<std::pair<std::string, std::string>>& rows);
+void print_memory_plan(std::FILE* out, const MemoryPlan& plan);
+// The end of a run: the engine's numbers and the peak of resident memory.
+void print_summary(std::FILE* out, const EngineStats& stats);
+
+// The largest resident set of this process so far.
+uint64_t peak_resident_bytes();
+
+// A bar on a terminal, a line at every tenth elsewhere; the last call must have done == total.
+class ProgressLine {
+public:
+    ProgressLine(std::FILE* out, std::string what, bool quiet);
+    ~ProgressLine();
+    void update(uint64_t done, uint64_t total);
+
+private:
+    std::FILE* out_;
+    std::string what_;
+    bool quiet_;
+    bool live_;
+    bool drawn_ = false;
+    int shown_permille_ = -1;
+};
+
+}  // namespace bevy
