@@ -84,7 +84,10 @@ struct GroupRoom {
 void narrow(std::optional<GroupRoom>& tightest, const std::string& root, const GroupFiles& files,
             std::string group) {
     while (true) {
-        const std::string directory = root + "/sys/fs/cgroup" + files.mount + group;
+        std::string directory = root;
+        directory += "/sys/fs/cgroup";
+        directory += files.mount;
+        directory += group;
         const std::optional<uint64_t> limit = read_number(directory + files.limit);
         const std::optional<uint64_t> used = read_number(directory + files.used);
         if (limit && used && *limit < kNoLimit) {

@@ -266,6 +266,7 @@ std::vector<RoutedExpert> SimCompute::route(Sequence& s, uint32_t layer) const {
         }
     }
     std::vector<RoutedExpert> route;
+    route.reserve(rows.size());
     if (s.rows.size() == 1) {
         for (const Pair& pair : s.rows[0].pairs)
             route.push_back({pair.expert, 1});

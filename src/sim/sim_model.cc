@@ -39,6 +39,7 @@ uint64_t SimModel::combine(uint64_t row, std::span<const uint64_t> outputs) {
 
 std::vector<float> SimModel::logits(uint64_t row) {
     std::vector<float> parts;
+    parts.reserve(kLogits);
     for (size_t i = 0; i < kLogits; i++)
         parts.push_back(static_cast<float>((row >> (16 * i)) & 0xFFFF));
     return parts;

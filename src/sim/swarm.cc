@@ -75,6 +75,12 @@ private:
     SimLog& log_;
 };
 
+// An engine whose run broke off in the middle. Its destructor would rightly refuse, so it is kept.
+void bury(std::unique_ptr<Engine> engine) {
+    static auto& unfinished = *new std::vector<std::unique_ptr<Engine>>;
+    unfinished.push_back(std::move(engine));
+}
+
 class Swarm {
 public:
     Swarm(const SwarmOptions& options, const SwarmHooks& hooks);
@@ -224,8 +230,8 @@ SwarmReport Swarm::run() {
             check_reply(*client);
         report.replies.push_back(client->reply);
     }
-    if (!ok)
-        (void)engine_.release();  // its destructor would rightly refuse a run that did not end
+    if (!ok && engine_)
+        bury(std::move(engine_));
     report.violations = log_.violations();
     report.hash = log_.hash();
     report.turns = turns_;
