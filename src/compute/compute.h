@@ -80,6 +80,11 @@ public:
     // finishes, the waker given at construction is called from the compute thread.
     virtual std::optional<StepResult> poll() = 0;
 
+    // The pass of `seq` will not go on (its request was cancelled or failed): what it holds is free
+    // from the next start() on. REQUIRES: called before `seq` starts another pass. A step in flight
+    // may still name `seq`; later ones must not, before its next stage 0.
+    virtual void abandon(SeqIndex seq) { static_cast<void>(seq); }
+
     // Logits of the last row of the pass that `seq` completed: vocabulary-size floats, valid until
     // its next pass starts.
     virtual std::span<const float> logits(SeqIndex seq) const = 0;

@@ -77,7 +77,8 @@ Distribution distribution_of(const RandomTensor& tensor, bool tied_head) {
         case WeightKind::kHead:
             return {0.0f, kLogitDeviation * per_input};
         case WeightKind::kEmbedding:
-            return {0.0f, tied_head ? kLogitDeviation * per_input : 1.0f};
+            // As a head it must be small, or every token would predict itself.
+            return {0.0f, tied_head ? per_input : 1.0f};
         case WeightKind::kMatrix:
         case WeightKind::kExpert:
             break;
