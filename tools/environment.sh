@@ -13,6 +13,7 @@ root_suite=forky
 root_recipe=1 # raise it when make_root() changes what ends up in the root
 ggml_version_min=0.27
 
+PATH=$PATH:/usr/sbin:/sbin # chroot, also for ordinary users
 HOME=${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}
 export HOME
 cache_dir=${BEVY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bevy}
@@ -75,7 +76,7 @@ ggml_candidate() {
         sed '/^$/d' | head -n 1
 }
 
-# True if the release of the distribution is one known to have the libraries, whatever apt knows now.
+# True if this release of the distribution is known to have the libraries, whatever apt knows now.
 is_recent_distribution() (
     # shellcheck disable=SC1091
     . /etc/os-release 2>/dev/null || exit 1
@@ -255,8 +256,8 @@ prepare_root() {
 
 environment=
 
-# Makes the environment if it is not there yet. Sets environment (native or root) and environment_id,
-# which changes when the installed packages do.
+# Makes the environment if it is not there yet. Sets environment (native or root) and
+# environment_id, which changes when the installed packages do.
 prepare_environment() {
     [[ -z $environment ]] || return 0
     environment=$(choose_environment)

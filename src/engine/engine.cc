@@ -128,6 +128,7 @@ bool Engine::take_requests() {
         core_->handle(RequestArrived{id, live->timings.tokens_prompt}, now);
         live_.emplace(id, std::move(live));
         count_active(now);
+        core_changed_ = true;
     }
     return any;
 }
@@ -350,6 +351,8 @@ PassInput Engine::begin_pass(SeqIndex seq, const PassRange& range) {
 }
 
 void Engine::perform(const FailRequest& action) {
+    if (!find(action.request))
+        return;  // it has ended in the same turn for another reason
     auto error = read_errors_.find(action.expert);
     if (error != read_errors_.end()) {
         finish(action.request, FinishReason::kError, error->second);

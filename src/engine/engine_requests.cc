@@ -64,7 +64,6 @@ void Engine::finish(RequestId id, FinishReason reason, std::optional<Error> erro
         trace_->request_end(id, now);
     }
     finished_.push_back({std::move(live), reason, std::move(error)});
-    count_active(now);
 }
 
 void Engine::turn_away(Submission submission) {
@@ -87,6 +86,7 @@ void Engine::note_phases() {
     if (!std::exchange(core_changed_, false))
         return;
     const Instant now = clock_.now();
+    count_active(now);
     for (const auto& [id, live] : live_) {
         if (!live->seq)
             continue;
@@ -121,10 +121,12 @@ void Engine::book_phase(Live& live, Instant now) {
 }
 
 void Engine::count_active(Instant now) {
-    if (active_since_ && live_.empty()) {
+    // A step or a read may outlive the last request, if that was cancelled.
+    const bool active = !live_.empty() || !core_->idle();
+    if (active_since_ && !active) {
         stats_.active += now - *active_since_;
         active_since_.reset();
-    } else if (!active_since_ && !live_.empty()) {
+    } else if (!active_since_ && active) {
         active_since_ = now;
     }
 }

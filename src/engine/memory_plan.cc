@@ -58,15 +58,14 @@ Status check(const MemoryDemand& d) {
 std::vector<std::string> warnings(const MemoryPlan& plan) {
     std::vector<std::string> texts;
     const MemoryDemand& d = plan.demand;
-    const uint64_t comfortable = std::min<uint64_t>(
-        kComfortableSlotsPerSequence * d.experts_used * d.sequences, d.expert_count);
+    const uint64_t comfortable =
+        std::min<uint64_t>(kComfortableSlotsPerSequence * d.sequences, d.expert_count);
     if (plan.slots < comfortable)
         texts.push_back("only " + number(plan.slots) + " expert slots for " + number(d.sequences) +
-                        " sequences that use " + number(d.experts_used) +
-                        " experts per layer each: requests will wait for each other; from " +
+                        " sequences: they will mostly wait for each other's experts; use fewer "
+                        "sequences, or at least " +
                         number(comfortable) + " slots (a budget of " +
-                        budget_text(fixed_bytes(d) + comfortable * d.slot_bytes) +
-                        ") or with fewer sequences they would not");
+                        budget_text(fixed_bytes(d) + comfortable * d.slot_bytes) + ")");
     return texts;
 }
 

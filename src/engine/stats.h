@@ -20,7 +20,7 @@ struct EngineStats {
     uint64_t tokens_generated = 0;  // tokens sampled
     uint64_t steps_failed = 0;      // steps that the backend gave up
     Duration wall;                  // since the engine was made
-    Duration active;                // of that, with at least one request queued or running
+    Duration active;                // of that, with a request, a step or a read under way
     Duration sampling;              // spent in samplers and token sinks by the engine thread
     // [n]: steps that advanced n sequences; [0] are those that only computed experts ahead.
     std::vector<uint64_t> group_sizes;

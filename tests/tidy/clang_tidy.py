@@ -1,8 +1,8 @@
-"""clang_tidy.py CLANG_TIDY BUILD_DIR [FILE...]: runs clang-tidy on the sources of a configured build.
+"""clang_tidy.py CLANG_TIDY BUILD_DIR [FILE...]: runs clang-tidy on the sources of a build.
 
 A file that passed is not looked at again until it, a header of ours that it includes, its compiler
-flags, .clang-tidy or the installed packages change: a marker named by the hash of all these is kept,
-in $BEVY_CACHE if that is set (so that clean checkouts share it), else in the build folder.
+flags, .clang-tidy or the installed packages change: a marker named by the hash of all these is
+kept, in $BEVY_CACHE if that is set (clean checkouts share it then), else in the build folder.
 """
 
 import concurrent.futures

@@ -78,7 +78,7 @@ CANARIES = {
         ("src/core/eviction/a.cc", "auto a = static_cast<float>(b);\n"),
     ],
     rules.rule_no_getenv: [("src/base/a.cc", 'auto a = std::getenv("HOME");\n')],
-    rules.rule_machine_paths: [("docs/a.md", "see /" + "work/shared\n"), ("dev", "cd /" + "tmp/x\n")],
+    rules.rule_machine_paths: [("docs/a.md", "see /work/shared\n"), ("dev", "cd /tmp/x\n")],
     rules.rule_package_hosts: [("dev", "curl http://deb.debian.example/pool\n")],
     rules.rule_markdown_title: [
         ("docs/a.md", "text\n"),

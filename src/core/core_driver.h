@@ -1,0 +1,136 @@
+// A hand-stepped world around the core, for tests: performs every decision at once, lets the test
+// say when reads arrive, when a step ends, and what the routers choose. No time passes unless the
+// test says so.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/assert.h"
+#include "core/core.h"
+#include "core/state.h"
+
+namespace bevy {
+
+class CoreDriver {
+public:
+    // What the router of `layer` chooses for `request` at this point of its life.
+    using Router = std::function<std::vector<ExpertDemand>(RequestId request, uint32_t layer)>;
+
+    CoreDriver(const CoreConfig& config, Router router)
+        : core_(std::move(Core::create(config).value())), router_(std::move(router)) {}
+
+    Core& core() { return *core_; }
+    const CoreState& state() const { return core_->state(); }
+    Instant now() const { return now_; }
+    void pass_time(Duration d) { now_ = now_ + d; }
+
+    RequestId arrive(uint32_t prompt_tokens) {
+        RequestId id(++requests_);
+        handle(RequestArrived{id, prompt_tokens});
+        return id;
+    }
+    void cancel(RequestId id) { handle(RequestCancelled{id}); }
+
+    // Takes decisions until there is none; they pile up in the public members.
+    void decide() {
+        while (auto action = core_->next(now_)) {
+            if (auto* admit = std::get_if<AdmitRequest>(&*action))
+                requests_by_seq[admit->seq] = admit->request;
+            else if (auto* read = std::get_if<StartRead>(&*action))
+                reads.push_back(*read);
+            else if (auto* gone = std::get_if<CancelRead>(&*action))
+                cancelled.push_back(gone->ticket);
+            else if (auto* begun = std::get_if<StartStep>(&*action))
+                step = *begun;
+            else
+                failed.push_back(std::get<FailRequest>(*action));
+            core_->check_invariants();
+        }
+    }
+
+    // The oldest read in flight ends.
+    void finish_read(bool ok = true) {
+        BEVY_ASSERT(!reads.empty());
+        StartRead read = reads.front();
+        reads.erase(reads.begin());
+        handle(ReadDone{read.ticket, ok, milliseconds(1)});
+        if (ok)
+            arrived.push_back(read.expert);
+    }
+
+    // The step in flight ends; sequences at a router reveal what `router` says.
+    StartStep finish_step() {
+        BEVY_ASSERT(step.has_value());
+        StartStep done = *step;
+        step.reset();
+        std::vector<std::vector<ExpertDemand>> routes(done.advancing.size());
+        std::vector<SequenceAdvanced> results;
+        for (size_t i = 0; i < done.advancing.size(); i++) {
+            SeqIndex seq = done.advancing[i];
+            if (done.stage < state().config.moe_layers)
+                routes[i] = router_(requests_by_seq[seq], done.stage);
+            results.push_back({seq, routes[i]});
+        }
+        handle(StepDone{results, milliseconds(1)});
+        return done;
+    }
+
+    // The engine takes a token for each request whose logits are out.
+    void sample(bool last = false) {
+        for (const Sequence& s : state().sequences) {
+            if (s.phase == Phase::kSampling)
+                handle(TokenSampled{s.request, last});
+        }
+    }
+
+    // Runs everything until `request` is between two passes or gone; at most `limit` events.
+    void run_until_sampling(RequestId request, int limit = 10000) {
+        decide();
+        while (limit-- > 0) {
+            auto* s = find(request);
+            if (!s || s->phase == Phase::kSampling)
+                return;
+            if (!reads.empty())
+                finish_read();
+            else if (step)
+                finish_step();
+            else if (auto deadline = core_->next_deadline())
+                now_ = *deadline;
+            else
+                BEVY_ASSERT(false && "nothing to do, and the request has not ended");
+            decide();
+        }
+    }
+
+    const Sequence* find(RequestId request) const {
+        for (const Sequence& s : state().sequences) {
+            if (s.phase != Phase::kFree && s.request == request)
+                return &s;
+        }
+        return nullptr;
+    }
+
+    std::vector<StartRead> reads;  // in flight
+    std::vector<Ticket> cancelled;
+    std::vector<FailRequest> failed;
+    std::vector<ExpertId> arrived;
+    std::optional<StartStep> step;  // in flight
+    std::map<SeqIndex, RequestId> requests_by_seq;
+
+private:
+    void handle(const Event& event) {
+        core_->handle(event, now_);
+        core_->check_invariants();
+    }
+
+    std::unique_ptr<Core> core_;
+    Router router_;
+    Instant now_{1};
+    uint64_t requests_ = 0;
+};
+
+}  // namespace bevy

@@ -1,0 +1,102 @@
+// The expert cache against a model of it that is too simple to be wrong, under random operations.
+#include "core/expert_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/prng.h"
+
+namespace bevy {
+namespace {
+
+struct Model {
+    struct Entry {
+        Residency residency;
+        uint32_t slot;
+    };
+    std::map<uint32_t, Entry> placed;
+    std::map<uint32_t, uint32_t> demands;
+};
+
+class ExpertCacheFuzz : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
+    Prng prng(GetParam());
+    auto experts = static_cast<uint32_t>(prng.between(2, 30));
+    auto slots = static_cast<uint32_t>(prng.between(1, experts));
+    ExpertCache cache(experts, slots);
+    Model model;
+    std::vector<uint64_t> scores(experts);
+    for (int i = 0; i < 2000; i++) {
+        ExpertId expert(static_cast<uint32_t>(prng.below(experts)));
+        uint32_t e = expert.value;
+        scores[prng.below(experts)] = prng.below(1000);
+        switch (prng.below(5)) {
+            case 0:
+                cache.demand(expert);
+                model.demands[e]++;
+                break;
+            case 1:
+                if (model.demands[e] > 0) {
+                    cache.release(expert);
+                    model.demands[e]--;
+                }
+                break;
+            case 2: {
+                bool room = model.placed.size() < slots;
+                std::optional<uint32_t> victim;
+                for (const auto& [id, entry] : model.placed) {
+                    if (entry.residency != Residency::kResident || model.demands[id] > 0)
+                        continue;
+                    auto before = [&](uint32_t a, uint32_t b) {
+                        return std::pair(scores[a], model.placed.at(a).slot) <
+                               std::pair(scores[b], model.placed.at(b).slot);
+                    };
+                    if (!victim || before(id, *victim))
+                        victim = id;
+                }
+                EXPECT_EQ(cache.has_room(), room || victim);
+                if (model.placed.contains(e) || !(room || victim))
+                    break;
+                std::optional<ExpertId> evicted;
+                SlotIndex slot = cache.begin_read(expert, scores, evicted);
+                if (room) {
+                    EXPECT_FALSE(evicted);
+                    for (const auto& [id, entry] : model.placed)
+                        EXPECT_NE(entry.slot, slot.value);
+                } else {
+                    ASSERT_TRUE(evicted);
+                    EXPECT_EQ(evicted->value, *victim);
+                    EXPECT_EQ(model.placed.at(*victim).slot, slot.value);
+                    model.placed.erase(*victim);
+                }
+                model.placed[e] = {Residency::kLoading, slot.value};
+                break;
+            }
+            case 3:
+            case 4: {
+                auto found = model.placed.find(e);
+                if (found == model.placed.end() || found->second.residency != Residency::kLoading)
+                    break;
+                if (prng.chance(1, 4)) {
+                    cache.read_failed(expert);
+                    model.placed.erase(found);
+                } else {
+                    cache.read_arrived(expert);
+                    found->second.residency = Residency::kResident;
+                }
+                break;
+            }
+        }
+        cache.check_invariants();
+        EXPECT_EQ(cache.slots_free(), slots - model.placed.size());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ExpertCacheFuzz, testing::Range<uint64_t>(0, 20));
+
+}  // namespace
+}  // namespace bevy
