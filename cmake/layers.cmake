@@ -48,7 +48,7 @@ function(bevy_layer name)
     endforeach()
     target_link_libraries(bevy_${name} ${scope} ${ARG_LINK})
 
-    if(tests)
+    if(tests AND BEVY_TESTS)
         set(program bevy_${name}_tests)
         add_executable(${program} ${tests})
         target_link_libraries(${program} PRIVATE bevy_${name} GTest::gtest_main)

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SKIPPED_FOLDERS = {".git", ".cache", "build", "shared", "models", "__pycache__"}
+SKIPPED_FOLDERS = {".git", ".cache", "build", "shared", "__pycache__"}
 
 
 def files():
