@@ -51,7 +51,7 @@ Result<uint64_t> choose_budget(const SessionOptions& options) {
     return machine->budget_bytes;
 }
 
-Result<Planned> plan(const OpenedModel& model, const SessionOptions& options) {
+Result<Planned> plan_everything(const OpenedModel& model, const SessionOptions& options) {
     Planned planned;
     Result<uint32_t> context = choose_context(model.shape, options.context);
     if (!context)
@@ -189,7 +189,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options,
     Result<OpenedModel> model = open_model(options.model);
     if (!model)
         return std::unexpected(model.error());
-    Result<Planned> planned = plan(*model, options);
+    Result<Planned> planned = plan_everything(*model, options);
     if (!planned)
         return std::unexpected(planned.error());
     auto parts = std::make_unique<Parts>();
@@ -233,7 +233,7 @@ Status Session::close() {
 }
 
 Result<MemoryPlan> plan_session(const OpenedModel& model, const SessionOptions& options) {
-    Result<Planned> planned = plan(model, options);
+    Result<Planned> planned = plan_everything(model, options);
     if (!planned)
         return std::unexpected(planned.error());
     return std::move(planned->memory);
