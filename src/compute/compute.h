@@ -83,7 +83,7 @@ public:
     // The pass of `seq` will not go on (its request was cancelled or failed): what it holds is free
     // from the next start() on. REQUIRES: called before `seq` starts another pass. A step in flight
     // may still name `seq`; later ones must not, before its next stage 0.
-    virtual void abandon(SeqIndex seq) { static_cast<void>(seq); }
+    virtual void abandon(SeqIndex seq) = 0;
 
     // Logits of the last row of the pass that `seq` completed: vocabulary-size floats, valid until
     // its next pass starts.

@@ -44,8 +44,10 @@ void Engine::finish(RequestId id, FinishReason reason, std::optional<Error> erro
     BEVY_ASSERT(found != live_.end());
     std::unique_ptr<Live> live = std::move(found->second);
     live_.erase(found);
-    if (live->seq)
+    if (live->seq) {
         sequences_[live->seq->value].reset();
+        compute_.abandon(*live->seq);  // if it is in the middle of a pass
+    }
     std::erase_if(to_sample_, [&](const SampleJob& job) { return job.request == id; });
     std::erase_if(sampled_, [&](const Sampled& sampled) { return sampled.request == id; });
 

@@ -88,6 +88,7 @@ public:
         result_ = std::move(result);
     }
     std::optional<StepResult> poll() override { return std::exchange(result_, std::nullopt); }
+    void abandon(SeqIndex) override {}
     std::span<const float> logits(SeqIndex) const override { return logits_; }
 
 private:

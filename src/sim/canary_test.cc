@@ -32,6 +32,7 @@ public:
     explicit ComputeCanary(Compute& compute) : compute_(compute) {}
     void start(ComputeStep step) override { compute_.start(std::move(step)); }
     std::optional<StepResult> poll() override { return compute_.poll(); }
+    void abandon(SeqIndex seq) override { compute_.abandon(seq); }
     std::span<const float> logits(SeqIndex seq) const override { return compute_.logits(seq); }
 
 private:
@@ -58,6 +59,7 @@ SwarmOptions quiet_options() {
     options.link = {.bytes_per_transfer = kMiB};
     options.compute.sequences = 4;
     options.compute.chunk_tokens = 4;
+    options.compute.lanes = 2;
     options.compute.expert_bytes = kMiB;
     options.compute.dense_bytes = options.core.dense_bytes;
     options.compute.fail_per_mille = 0;

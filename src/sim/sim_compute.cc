@@ -19,6 +19,10 @@ SimCompute::SimCompute(SimComputeOptions options, uint64_t seed, SimClock& clock
       sequences_(options_.sequences) {}
 
 void SimCompute::start(ComputeStep step) {
+    for (Sequence& s : sequences_) {
+        if (std::exchange(s.abandoned, false))
+            s.in_pass = false;
+    }
     const Instant now = clock_.now();
     log_.note(now, 's', {step.stage, step.uses.size(), step.advancing.size()});
     if (running_ || result_) {
@@ -73,6 +77,8 @@ bool SimCompute::check(const ComputeStep& step) {
         return wrong(name + "advancing sequences out of order or twice");
     if (step.passes.size() != (step.stage == 0 ? step.advancing.size() : 0))
         return wrong(name + "passes that don't match the advancing sequences");
+    if (lanes_taken(step) > options_.lanes)
+        return wrong(name + "more chunks under way than there are lanes");
     for (const ExpertUse& use : step.uses) {
         if (!check_use(step, use))
             return false;
@@ -101,6 +107,13 @@ bool SimCompute::check(const ComputeStep& step) {
         }
     }
     return true;
+}
+
+uint32_t SimCompute::lanes_taken(const ComputeStep& step) const {
+    auto is_chunk = [](const PassInput& pass) { return pass.tokens.size() > 1; };
+    auto holds_lane = [](const Sequence& s) { return s.in_pass && s.rows.size() > 1; };
+    return static_cast<uint32_t>(std::ranges::count_if(step.passes, is_chunk) +
+                                 std::ranges::count_if(sequences_, holds_lane));
 }
 
 bool SimCompute::check_use(const ComputeStep& step, const ExpertUse& use) {
@@ -134,8 +147,10 @@ bool SimCompute::check_pass(const PassInput& pass) {
     if (tokens > 1 && pass.first_position / chunk != (pass.first_position + tokens - 1) / chunk)
         return wrong("a pass of " + std::to_string(tokens) + " tokens from position " +
                      std::to_string(pass.first_position) + " crosses a chunk border");
-    // Position 0: a new request; what the last one left, in the middle of a pass perhaps, is void.
-    if (pass.first_position != 0 && (s.in_pass || pass.first_position != s.computed))
+    if (s.in_pass)
+        return wrong("a pass begins before the last one of its sequence has ended");
+    // Position 0: a new request; what the last one left is void.
+    if (pass.first_position != 0 && pass.first_position != s.computed)
         return wrong("a pass from position " + std::to_string(pass.first_position) + " after " +
                      std::to_string(s.computed) + " positions");
     return true;

@@ -21,6 +21,7 @@ struct SimComputeOptions {
     SimModel model;
     uint32_t sequences = 1;
     uint32_t chunk_tokens = 1;
+    uint32_t lanes = 1;  // passes of more than one token that may be under way at once
     uint64_t expert_bytes = 1 << 20;
     std::vector<uint64_t> dense_bytes;  // per stage
     uint64_t bytes_per_second = 10'000'000'000;
@@ -38,6 +39,7 @@ public:
 
     void start(ComputeStep step) override;
     std::optional<StepResult> poll() override;
+    void abandon(SeqIndex seq) override { sequences_[seq.value].abandoned = true; }
     std::span<const float> logits(SeqIndex seq) const override;
 
 private:
@@ -56,6 +58,7 @@ private:
         uint32_t computed = 0;         // positions whose pass has begun
         std::vector<uint64_t> memory;  // per layer
         bool in_pass = false;
+        bool abandoned = false;  // its pass ends with the next start()
         bool wants_logits = false;
         uint32_t stage = 0;  // that comes next, if in a pass
         std::vector<Row> rows;
@@ -63,6 +66,7 @@ private:
     };
 
     bool check(const ComputeStep& step);
+    uint32_t lanes_taken(const ComputeStep& step) const;
     bool check_use(const ComputeStep& step, const ExpertUse& use);
     bool check_pass(const PassInput& pass);
     bool wrong(const std::string& what);

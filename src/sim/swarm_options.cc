@@ -80,6 +80,7 @@ SwarmOptions draw_swarm(uint64_t seed) {
     compute.model = model;
     compute.sequences = options.core.sequences;
     compute.chunk_tokens = options.core.chunk_tokens;
+    compute.lanes = options.core.prefill_sequences;
     compute.expert_bytes = options.core.expert_bytes;
     compute.dense_bytes = options.core.dense_bytes;
     compute.bytes_per_second = prng.between(1'000, 50'000) * 1'000'000;
