@@ -46,7 +46,8 @@ Result<uint64_t> choose_budget(const SessionOptions& options) {
         return options.memory_bytes;
     Result<MachineMemory> machine = detect_machine_memory();
     if (!machine)
-        return fail(machine.error().code, machine.error().message, "give --memory, for example 8GiB");
+        return fail(machine.error().code, machine.error().message,
+                    "give --memory, for example 8GiB");
     return machine->budget_bytes;
 }
 
@@ -57,8 +58,8 @@ Result<Planned> plan(const OpenedModel& model, const SessionOptions& options) {
         return std::unexpected(context.error());
     planned.context = *context;
     planned.compute = compute_options(options, *context);
-    Result<ComputeMemory> need = GgmlCompute::memory_need(model.file, *model.architecture,
-                                                          model.shape, planned.compute);
+    Result<ComputeMemory> need =
+        GgmlCompute::memory_need(model.file, *model.architecture, model.shape, planned.compute);
     if (!need)
         return std::unexpected(need.error());
     Result<ModelFiles> files = open_model_files(model.file.paths(), options.link);
@@ -153,8 +154,8 @@ Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
     if (!made_arena)
         return std::unexpected(made_arena.error());
     arena = std::move(*made_arena);
-    Result<OpenedLink> opened = make_file_link(std::move(planned.files), model.experts.table, layout,
-                                               *arena, options.link, clock);
+    Result<OpenedLink> opened = make_file_link(std::move(planned.files), model.experts.table,
+                                               layout, *arena, options.link, clock);
     if (!opened)
         return std::unexpected(opened.error());
     link = std::move(opened->link);
@@ -213,10 +214,18 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options,
     return std::unique_ptr<Session>(new Session(std::move(parts)));
 }
 
-const LlamaVocabulary& Session::vocabulary() const { return *parts_->vocabulary; }
-EngineThread& Session::engine() { return *parts_->engine; }
-uint32_t Session::context() const { return parts_->context; }
-const MemoryPlan& Session::plan() const { return parts_->plan; }
+const LlamaVocabulary& Session::vocabulary() const {
+    return *parts_->vocabulary;
+}
+EngineThread& Session::engine() {
+    return *parts_->engine;
+}
+uint32_t Session::context() const {
+    return parts_->context;
+}
+const MemoryPlan& Session::plan() const {
+    return parts_->plan;
+}
 
 Status Session::close() {
     parts_->engine->stop();
