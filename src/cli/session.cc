@@ -158,7 +158,8 @@ Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
                                                layout, *arena, options.link, clock);
     if (!opened)
         return std::unexpected(opened.error());
-    link = std::move(opened->link);
+    link = events.decorate_link ? events.decorate_link(std::move(opened->link))
+                                : std::move(opened->link);
     tell(events, opened->notices);
     const SlotMemory slots{.base = arena->base(), .slots = arena->slots(), .layout = &layout};
     Result<std::unique_ptr<GgmlCompute>> made_compute = GgmlCompute::open(
