@@ -123,7 +123,7 @@ std::string fit(std::string_view text, uint32_t columns) {
         used += width;
         at += glyph.bytes;
     }
-    return std::string(text.substr(0, at)) + "…";
+    return std::string(text.substr(0, at)) + "\xE2\x80\xA6";
 }
 
 std::vector<std::string> last_lines(std::string_view text, uint32_t columns, uint32_t lines_max) {

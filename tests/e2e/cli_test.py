@@ -99,7 +99,8 @@ class Output(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(bevy("--version").stdout, r"^bevy \d+\.\d+\.\d+\n$")
         self.assertIn("make-model", bevy("help").stdout)
-        shown = bevy("run", "--help").stdout
+        lines = bevy("run", "--help").stdout.splitlines()
+        shown = "\n".join(line.rstrip() for line in lines).strip() + "\n"
         if UPDATE:
             with open(GOLDEN, "w", encoding="utf-8") as file:
                 file.write(shown)
@@ -133,11 +134,11 @@ class Output(unittest.TestCase):
 
 
 class Terminal(unittest.TestCase):
-    def run_on_pty(self, interrupt_after):
+    def run_on_pty(self, tokens, interrupt_after=None):
         pid, fd = pty.fork()
         if pid == 0:
             os.environ["TERM"] = "xterm"
-            os.execv(BEVY, [BEVY, "run", "-m", MODEL, "-n", "40", "--ignore-eos", "-t", "1",
+            os.execv(BEVY, [BEVY, "run", "-m", MODEL, "-n", tokens, "--ignore-eos", "-t", "1",
                             "-p", "Once upon a time", "-p", "Tell me"])
         shown, end = b"", time.monotonic() + LIMIT_S
         sent = False
@@ -158,14 +159,14 @@ class Terminal(unittest.TestCase):
         return shown.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def test_live_view_restores_the_terminal(self):
-        shown, code = self.run_on_pty(None)
+        shown, code = self.run_on_pty("40")
         self.assertEqual(code, 0, shown)
         self.assertIn("tok/s", shown)
         self.assertEqual(shown.count("\x1b[?25l"), 1)
         self.assertGreater(shown.index("\x1b[?25h"), shown.index("\x1b[?25l"))
 
     def test_interrupt_ends_cleanly(self):
-        shown, code = self.run_on_pty(b"running")
+        shown, code = self.run_on_pty("-1", b"running")
         self.assertEqual(code, 130, shown)
         self.assertIn("[cancelled]", shown)
         self.assertIn("summary", shown)
