@@ -79,7 +79,7 @@ SessionOptions session_options(const RunSetup& setup) {
     SessionOptions options;
     options.model = BEVY_SOURCE_DIR "/models/bevy-tiny-moe-Q8_0.gguf";
     options.parallel = setup.parallel;
-    options.context = 512;
+    options.context = 512 * setup.parallel;
     options.threads = 1;
     options.ubatch = kChunk;
     options.memory_bytes = 512 * kMiB;

@@ -16,16 +16,14 @@
 namespace bevy {
 namespace {
 
-// Prompts that are computed at once: one more than one hides the wait for experts of the other.
-constexpr uint32_t kPrefillSequencesMax = 2;
-
 ComputeOptions compute_options(const SessionOptions& options, uint32_t context) {
     const uint32_t cores = std::max(std::thread::hardware_concurrency(), 1u);
     ComputeOptions compute;
     compute.sequences = options.parallel;
     compute.context_per_sequence = context;
     compute.chunk_tokens = std::min(options.ubatch, context);
-    compute.prefill_lanes = std::min(options.parallel, kPrefillSequencesMax);
+    // Prompts that are processed together read each expert once for all of them.
+    compute.prefill_lanes = std::clamp(options.batch / compute.chunk_tokens, 1u, options.parallel);
     compute.threads = options.threads == 0 ? cores : options.threads;
     compute.type_k = options.cache_type_k;
     compute.type_v = options.cache_type_v;
@@ -53,7 +51,7 @@ Result<uint64_t> choose_budget(const SessionOptions& options) {
 
 Result<Planned> plan_everything(const OpenedModel& model, const SessionOptions& options) {
     Planned planned;
-    Result<uint32_t> context = choose_context(model.shape, options.context);
+    Result<uint32_t> context = choose_context(model.shape, options.context, options.parallel);
     if (!context)
         return std::unexpected(context.error());
     planned.context = *context;
