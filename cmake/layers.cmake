@@ -18,10 +18,13 @@ function(bevy_layer_wanted name result)
 endfunction()
 
 # One ctest test per gtest test that matches `filter`. Higher costs start first in parallel runs.
+# ggml's threads wait for each other actively, unless told otherwise; where tests run side by side
+# or the machine does something else besides, they would keep from running whom they wait for.
 function(bevy_discover_tests target prefix label filter cost)
     gtest_discover_tests(${target} TEST_PREFIX "${prefix}" TEST_FILTER "${filter}"
         TEST_LIST ${target}_${label} DISCOVERY_TIMEOUT 120
-        PROPERTIES LABELS ${label} COST ${cost} TIMEOUT 600)
+        PROPERTIES LABELS ${label} COST ${cost} TIMEOUT 600
+                   ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()
 
 function(bevy_layer name)

@@ -274,6 +274,8 @@ prepare_environment() {
     fi
     export BEVY_CACHE=$cache_dir BEVY_ENV_ID=$environment_id
     export CCACHE_DIR=${CCACHE_DIR:-$cache_dir/ccache}
+    # Checkouts in different folders share what was compiled.
+    export CCACHE_BASEDIR=$repo_dir
 }
 
 # The variables that a root file system gets to see, as NAME=value, one after the other.
