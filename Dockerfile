@@ -1,4 +1,4 @@
-# docker build -t bevy . && docker run --rm -v "$PWD/models:/models:ro" bevy run -m /models/x.gguf -p Hi
+# docker build -t bevy . && docker run --rm -v "$PWD/models:/models:ro" bevy run -m /models/x.gguf
 # The first stage compiles; the second holds the program and the libraries it needs, nothing else.
 FROM debian:forky AS build
 RUN echo 'Acquire::Check-Valid-Until "false";' >/etc/apt/apt.conf.d/90bevy

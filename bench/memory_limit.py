@@ -88,7 +88,7 @@ def run(model: Path, limit: int, requests: int, tokens: int) -> dict:
         prompts.write("".join(f"This is request number {i} of {requests}.\n" for i in range(requests)))
         prompts.flush()
         command = [BEVY, "run", "-m", model, "--prompts", prompts.name, "-np", requests, "-n", tokens,
-                   "-c", 256 * requests, "--memory", limit, "--jsonl", "--ignore-eos", "--temp", 0]
+                   "-c", 512 * requests, "--memory", limit, "--jsonl", "--ignore-eos", "--temp", 0]
         process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                                    preexec_fn=cgroup.enter)
         # The first finished request ends the warm-up: from then on only decode runs.

@@ -292,11 +292,11 @@ collect_variables() {
     done
 }
 
-# Runs a command in the environment, in the current folder; input, output, signals and exit status
-# pass.
+# Runs a command in the environment, in the current folder; input, output and exit status pass.
+via=()
 inside() {
     if [[ $environment == native ]]; then
-        "$@"
+        "${via[@]}" "$@"
         return
     fi
     collect_variables
@@ -308,6 +308,12 @@ inside() {
             user=$(id -u):$(id -g)
             ;;
     esac
-    "${unshare[@]}" bash "$repo_dir/tools/enter_root.sh" "$(root_dir)" "$PWD" "$user" \
+    "${via[@]}" "${unshare[@]}" bash "$repo_dir/tools/enter_root.sh" "$(root_dir)" "$PWD" "$user" \
         /usr/bin/env -i "${passed_variables[@]}" "$@"
+}
+
+# The same, in place of this process, so that signals sent to it arrive too.
+become_inside() {
+    via=(exec)
+    inside "$@"
 }

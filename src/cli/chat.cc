@@ -80,7 +80,7 @@ private:
             finished = sink.finished();
             const std::string more = sink.text_from(printed);
             printed += more.size();
-            std::cout << printable(more) << std::flush;
+            std::cout << terminal_safe(more) << std::flush;
             if (interrupted() && !cancelled) {
                 cancelled = true;
                 session_.engine().cancel(id);

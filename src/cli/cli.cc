@@ -8,7 +8,7 @@
 namespace bevy {
 namespace {
 
-constexpr const char* kVersion = "bevy 0.1.0";
+constexpr const char* kVersion = "bevy " BEVY_VERSION;
 
 void print_line(const char* kind, std::string_view message, std::string_view hint) {
     std::fprintf(stderr, "bevy: %s: %.*s\n", kind, static_cast<int>(message.size()),

@@ -41,11 +41,11 @@ public:
         erase();
         const RequestOutcome outcome = outcome_of(request);
         write(bold(std::format("[{}] {}", request.index, one_line(request.prompt))) + "\n");
-        write(printable(outcome.text));
+        write(terminal_safe(outcome.text));
         if (outcome.text.empty() || outcome.text.back() != '\n')
             write("\n");
         if (outcome.error)
-            write(red("error: " + printable(outcome.error->text())) + "\n");
+            write(red("error: " + terminal_safe(outcome.error->text())) + "\n");
         else if (outcome.reason == FinishReason::kCancelled)
             write(dim("[cancelled]") + "\n");
         write("\n");
@@ -101,7 +101,7 @@ private:
         else
             head = fit(std::format("[{}] {}", request.index, state), columns);
         line(head, "\x1b[1m");
-        const std::string text = printable(request.sink->outcome().text);
+        const std::string text = terminal_safe(request.sink->outcome().text);
         for (const std::string& text_line : last_lines(text, columns, text_lines))
             line(text_line, "");
     }

@@ -9,6 +9,7 @@ namespace bevy {
 namespace {
 
 constexpr uint32_t kContextDefaultMax = 4096;
+constexpr uint32_t kContextMin = 8;  // less holds no prompt and reply
 
 bool has_experts(const ModelFile& file) {
     return std::ranges::any_of(
@@ -59,15 +60,22 @@ Result<OpenedModel> open_model(const std::string& path) {
     return model;
 }
 
-Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted) {
+Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted, uint32_t parallel) {
     if (wanted == 0)
         return std::min(shape.context_train, kContextDefaultMax);
-    if (wanted > shape.context_train)
+    const uint32_t each = wanted / parallel;
+    if (each > shape.context_train)
         return fail(ErrorCode::kBudget,
-                    std::format("--ctx-size {} is longer than the model's context of {} tokens",
-                                wanted, shape.context_train),
-                    std::format("give -c {} or less", shape.context_train));
-    return wanted;
+                    std::format("--ctx-size {} gives each of {} requests {} tokens, more than the "
+                                "model's context of {}",
+                                wanted, parallel, each, shape.context_train),
+                    std::format("give -c {} or less", uint64_t{shape.context_train} * parallel));
+    if (each < kContextMin)
+        return fail(ErrorCode::kBudget,
+                    std::format("--ctx-size {} leaves each of {} requests {} tokens of context",
+                                wanted, parallel, each),
+                    std::format("give -c {} or more, or a smaller -np", kContextMin * parallel));
+    return each;
 }
 
 }  // namespace bevy

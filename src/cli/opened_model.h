@@ -25,8 +25,9 @@ struct OpenedModel {
 // experts and for unknown architectures.
 Result<OpenedModel> open_model(const std::string& path);
 
-// The context per request: `wanted`, or for 0 the model's, at most 4096. kBudget when the model was
-// not trained for so many tokens.
-Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted);
+// The context of each of `parallel` requests, in tokens: its part of `wanted`, or for 0 the
+// model's, at most 4096. kBudget when the model was not trained for so much, or when nothing is
+// left.
+Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted, uint32_t parallel);
 
 }  // namespace bevy

@@ -107,10 +107,15 @@ void declare_session(CLI::App& app, SessionOptions& o) {
     number(app, kModel, "-t,--threads", o.threads, 0u, 1024u, "compute threads; 0: one per core");
     number(app, kGeneration, "--parallel", o.parallel, 1u, 1024u,
            "requests that run at once (short: -np)");
-    number(app, kGeneration, "-c,--ctx-size", o.context, 0u, kTokensMax,
-           "context per request in tokens, prompt included; 0: the model's, at most 4096");
+    number(
+        app, kGeneration, "-c,--ctx-size", o.context, 0u, kTokensMax,
+        "tokens of context, shared equally by the -np requests; 0: the model's for each, at most "
+        "4096");
+    number(app, kGeneration, "-b,--batch-size", o.batch, 1u, 1u << 20,
+           "prompt tokens of all requests that may be computed at once");
     number(app, kGeneration, "--ubatch-size", o.ubatch, 1u, 8192u,
-           "prompt tokens computed at once, a part of the result's identity (short: -ub)");
+           "prompt tokens of one request computed at once; other values round differently (short: "
+           "-ub)");
     parsed(app, kMemory, "--memory", "budget for everything, for example 8GiB",
            "what the machine leaves", [&o](const std::string& text) -> Status {
                Result<uint64_t> bytes = parse_bytes(text);

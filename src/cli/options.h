@@ -22,11 +22,12 @@ namespace bevy {
 struct SessionOptions {
     std::string model;
     uint32_t parallel = 4;
-    uint32_t context = 0;  // tokens per request; 0: chosen from the model
+    uint32_t context = 0;  // tokens of all requests together; 0: chosen from the model
     uint32_t threads = 0;  // 0: one per core
     std::string cache_type_k = "f16";
     std::string cache_type_v = "f16";
-    uint32_t ubatch = 256;
+    uint32_t batch = 2048;
+    uint32_t ubatch = 512;
     uint64_t memory_bytes = 0;  // 0: what the machine leaves
     CacheSize expert_cache;
     std::string policy = "bevy";

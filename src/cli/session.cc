@@ -16,16 +16,14 @@
 namespace bevy {
 namespace {
 
-// Prompts that are computed at once: one more than one hides the wait for experts of the other.
-constexpr uint32_t kPrefillSequencesMax = 2;
-
 ComputeOptions compute_options(const SessionOptions& options, uint32_t context) {
     const uint32_t cores = std::max(std::thread::hardware_concurrency(), 1u);
     ComputeOptions compute;
     compute.sequences = options.parallel;
     compute.context_per_sequence = context;
     compute.chunk_tokens = std::min(options.ubatch, context);
-    compute.prefill_lanes = std::min(options.parallel, kPrefillSequencesMax);
+    // Prompts that are processed together read each expert once for all of them.
+    compute.prefill_lanes = std::clamp(options.batch / compute.chunk_tokens, 1u, options.parallel);
     compute.threads = options.threads == 0 ? cores : options.threads;
     compute.type_k = options.cache_type_k;
     compute.type_v = options.cache_type_v;
@@ -46,19 +44,20 @@ Result<uint64_t> choose_budget(const SessionOptions& options) {
         return options.memory_bytes;
     Result<MachineMemory> machine = detect_machine_memory();
     if (!machine)
-        return fail(machine.error().code, machine.error().message, "give --memory, for example 8GiB");
+        return fail(machine.error().code, machine.error().message,
+                    "give --memory, for example 8GiB");
     return machine->budget_bytes;
 }
 
-Result<Planned> plan(const OpenedModel& model, const SessionOptions& options) {
+Result<Planned> plan_everything(const OpenedModel& model, const SessionOptions& options) {
     Planned planned;
-    Result<uint32_t> context = choose_context(model.shape, options.context);
+    Result<uint32_t> context = choose_context(model.shape, options.context, options.parallel);
     if (!context)
         return std::unexpected(context.error());
     planned.context = *context;
     planned.compute = compute_options(options, *context);
-    Result<ComputeMemory> need = GgmlCompute::memory_need(model.file, *model.architecture,
-                                                          model.shape, planned.compute);
+    Result<ComputeMemory> need =
+        GgmlCompute::memory_need(model.file, *model.architecture, model.shape, planned.compute);
     if (!need)
         return std::unexpected(need.error());
     Result<ModelFiles> files = open_model_files(model.file.paths(), options.link);
@@ -153,11 +152,12 @@ Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
     if (!made_arena)
         return std::unexpected(made_arena.error());
     arena = std::move(*made_arena);
-    Result<OpenedLink> opened = make_file_link(std::move(planned.files), model.experts.table, layout,
-                                               *arena, options.link, clock);
+    Result<OpenedLink> opened = make_file_link(std::move(planned.files), model.experts.table,
+                                               layout, *arena, options.link, clock);
     if (!opened)
         return std::unexpected(opened.error());
-    link = std::move(opened->link);
+    link = events.decorate_link ? events.decorate_link(std::move(opened->link))
+                                : std::move(opened->link);
     tell(events, opened->notices);
     const SlotMemory slots{.base = arena->base(), .slots = arena->slots(), .layout = &layout};
     Result<std::unique_ptr<GgmlCompute>> made_compute = GgmlCompute::open(
@@ -188,7 +188,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options,
     Result<OpenedModel> model = open_model(options.model);
     if (!model)
         return std::unexpected(model.error());
-    Result<Planned> planned = plan(*model, options);
+    Result<Planned> planned = plan_everything(*model, options);
     if (!planned)
         return std::unexpected(planned.error());
     auto parts = std::make_unique<Parts>();
@@ -213,10 +213,18 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options,
     return std::unique_ptr<Session>(new Session(std::move(parts)));
 }
 
-const LlamaVocabulary& Session::vocabulary() const { return *parts_->vocabulary; }
-EngineThread& Session::engine() { return *parts_->engine; }
-uint32_t Session::context() const { return parts_->context; }
-const MemoryPlan& Session::plan() const { return parts_->plan; }
+const LlamaVocabulary& Session::vocabulary() const {
+    return *parts_->vocabulary;
+}
+EngineThread& Session::engine() {
+    return *parts_->engine;
+}
+uint32_t Session::context() const {
+    return parts_->context;
+}
+const MemoryPlan& Session::plan() const {
+    return parts_->plan;
+}
 
 Status Session::close() {
     parts_->engine->stop();
@@ -224,7 +232,7 @@ Status Session::close() {
 }
 
 Result<MemoryPlan> plan_session(const OpenedModel& model, const SessionOptions& options) {
-    Result<Planned> planned = plan(model, options);
+    Result<Planned> planned = plan_everything(model, options);
     if (!planned)
         return std::unexpected(planned.error());
     return std::move(planned->memory);

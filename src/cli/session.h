@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "engine/engine_thread.h"
 #include "engine/memory_plan.h"
+#include "storage/link.h"
 #include "text/llama_vocabulary.h"
 
 namespace bevy {
@@ -26,6 +27,8 @@ struct SessionEvents {
     std::function<void(const std::string& message)> notice;
     // Bytes of resident weights read so far, and in all.
     std::function<void(uint64_t done, uint64_t total)> loading;
+    // Wraps the link, for tests that want it slow or faulty. May be empty.
+    std::function<std::unique_ptr<Link>(std::unique_ptr<Link>)> decorate_link;
 };
 
 class Session {

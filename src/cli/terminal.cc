@@ -81,7 +81,7 @@ bool wants_colour(int fd) {
     return is_live_terminal(fd) && (no_color == nullptr || *no_color == '\0');
 }
 
-std::string printable(std::string_view text) {
+std::string terminal_safe(std::string_view text) {
     std::string shown;
     for (size_t at = 0; at < text.size();) {
         const Glyph glyph = glyph_at(text, at);
@@ -123,7 +123,7 @@ std::string fit(std::string_view text, uint32_t columns) {
         used += width;
         at += glyph.bytes;
     }
-    return std::string(text.substr(0, at)) + "…";
+    return std::string(text.substr(0, at)) + "\xE2\x80\xA6";
 }
 
 std::vector<std::string> last_lines(std::string_view text, uint32_t columns, uint32_t lines_max) {
@@ -159,7 +159,7 @@ std::vector<std::string> last_lines(std::string_view text, uint32_t columns, uin
 }
 
 std::string one_line(std::string_view text) {
-    std::string line = printable(text);
+    std::string line = terminal_safe(text);
     std::ranges::replace(line, '\n', ' ');
     return line;
 }

@@ -24,7 +24,7 @@ bool is_live_terminal(int fd);
 
 // The text with control characters (escape sequences included) made visible, except line feeds and
 // tabs; a tab becomes blanks. What a model writes must not steer the terminal.
-std::string printable(std::string_view text);
+std::string terminal_safe(std::string_view text);
 
 // Columns that a printable text without line feeds takes.
 uint32_t display_width(std::string_view text);

@@ -46,8 +46,9 @@ std::optional<std::vector<uint32_t>> decode(std::string_view text) {
 std::string random_bytes(Prng& prng) {
     // Bytes that often form sequences, whole and broken ones.
     static const std::vector<std::string> kParts = {
-        "a",    "b",    "ab",           "é",        "ß",        "\xE2\x82\xAC", "😀", "\x80",
-        "\xC3", "\xE2", "\xF0\x9F\x98", "\xED\xA0", "\xC0\xAF", "\xF5",         "\n", "\xFF"};
+        "a",    "b",    "ab",   "\xC3\xA9",     "\xC3\x9F", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
+        "\x80", "\xC3", "\xE2", "\xF0\x9F\x98", "\xED\xA0", "\xC0\xAF",     "\xF5",
+        "\n",   "\xFF"};
     std::string bytes;
     for (uint64_t n = prng.below(12); n > 0; --n)
         bytes += kParts[prng.below(kParts.size())];
@@ -55,7 +56,7 @@ std::string random_bytes(Prng& prng) {
 }
 
 TEST(Detokenizer, PassesValidTextThrough) {
-    const std::string text = "plain, é, \xE2\x82\xAC, 😀 and \xF4\x8F\xBF\xBF";
+    const std::string text = "plain, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80 and \xF4\x8F\xBF\xBF";
     EXPECT_EQ(whole(text), text);
 }
 
@@ -63,7 +64,7 @@ TEST(Detokenizer, HoldsBackAnIncompleteSequence) {
     Detokenizer detokenizer;
     EXPECT_EQ(detokenizer.push("a\xF0\x9F"), "a");
     EXPECT_EQ(detokenizer.push("\x98"), "");
-    EXPECT_EQ(detokenizer.push("\x80!"), "😀!");
+    EXPECT_EQ(detokenizer.push("\x80!"), "\xF0\x9F\x98\x80!");
     EXPECT_EQ(detokenizer.push("\xE2\x82"), "");
     EXPECT_EQ(detokenizer.finish(), kReplacement);
 }
@@ -81,9 +82,9 @@ TEST(Detokenizer, AnySplitGivesTheSameValidText) {
     Prng prng(1);
     for (int round = 0; round < 3000; ++round) {
         const std::string bytes = random_bytes(prng);
-        const std::vector<std::string> stops = prng.chance(1, 2)
-                                                   ? std::vector<std::string>{"ab\n", "éé", "aba"}
-                                                   : std::vector<std::string>{};
+        const std::vector<std::string> stops =
+            prng.chance(1, 2) ? std::vector<std::string>{"ab\n", "\xC3\xA9\xC3\xA9", "aba"}
+                              : std::vector<std::string>{};
         const std::string expected = whole(bytes, stops);
         ASSERT_TRUE(decode(expected).has_value()) << "round " << round;
         if (decode(bytes) && stops.empty()) {

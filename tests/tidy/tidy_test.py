@@ -93,6 +93,7 @@ CANARIES = {
 
 # Each must pass every rule.
 GOOD = [
+    ("tests/data/tokens.json", "[1, 2]"),
     ("src/core/thing.h", GOOD_HEADER),
     ("src/core/thing_test.cc", '#include <random>\n\n#include "sim/world.h"\n\ndouble a = 0.5;\n'),
     ("src/engine/engine.cc", '#include "storage/link.h"\n'),

@@ -1,5 +1,6 @@
 #include "compute/arch/common.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace bevy {
@@ -41,11 +42,12 @@ public:
         Result<float> value = metadata_.f32_or(key, fallback);
         if (!keep(value))
             return fallback;
-        if (std::isfinite(*value))
+        if (std::isfinite(*value) && *value >= 0.0f)
             return *value;
         if (status_)
             status_ = fail(ErrorCode::kCorruptFile, "key '" + std::string(key) + "' of " +
-                                                        metadata_.path() + " is not finite");
+                                                        metadata_.path() +
+                                                        " is not a number from zero up");
         return fallback;
     }
     void require(bool condition, std::string_view key, uint64_t value,
@@ -83,6 +85,7 @@ void read_rope(const Metadata& metadata, Reader& reader, ModelShape& shape) {
                    "{arch}.rope.dimension_count", shape.rope_dimensions,
                    "an even number up to the head size");
     shape.rope_base = reader.number_or("{arch}.rope.freq_base", 10000.0f);
+    reader.require(shape.rope_base > 0.0f, "{arch}.rope.freq_base", 0, "a positive number");
     Result<std::string> type = metadata.str_or("{arch}.rope.scaling.type", "linear");
     if (!reader.keep(type))
         return;

@@ -142,6 +142,7 @@ public:
     }
 
     uint32_t slots() const { return slots_; }
+    uint64_t slot_memory_bytes() const { return layout_.slot_bytes * slots_; }
 
 private:
     struct Running {

@@ -1,0 +1,163 @@
+// The promise: what a request gets does not depend on the schedule. The same requests, greedy and
+// sampled with seeds, run on the demo model under every policy, concurrency, cache size and way of
+// reading, with reads that come late and out of order, and every byte must be the same.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cli/session.h"
+#include "storage/faulty_link.h"
+#include "text/llama_sampler_chain.h"
+
+namespace bevy {
+namespace {
+
+constexpr uint32_t kRequests = 16;
+constexpr uint32_t kTokens = 20;
+constexpr uint32_t kChunk = 32;
+
+// Collects one request's tokens; end-of-text does not end it, so that all are equally long.
+class Collector final : public TokenSink {
+public:
+    bool on_token(TokenId token) override {
+        tokens.push_back(token);
+        return true;
+    }
+    void on_finish(FinishReason reason, const RequestTimings&,
+                   std::optional<Error> error) override {
+        std::lock_guard lock(mutex_);
+        text = error ? error->text() : finish_reason_name(reason);
+        done_.notify_all();
+    }
+    void wait() {
+        std::unique_lock lock(mutex_);
+        done_.wait(lock, [&] { return !text.empty(); });
+    }
+
+    std::vector<TokenId> tokens;
+    std::string text;
+
+private:
+    std::mutex mutex_;
+    std::condition_variable done_;
+};
+
+// Short ones, and one of several chunks in four.
+std::string prompt(uint32_t i) {
+    std::string text = "Once there was a little fox named Pip who lived near house number " +
+                       std::to_string(i) + ".";
+    if (i % 4 == 3) {
+        for (uint32_t j = 0; j < 8; j++)
+            text += " Every morning he ate cheese and counted to " + std::to_string(i * j) + ".";
+    }
+    return text;
+}
+
+struct RunSetup {
+    std::string policy = "bevy";
+    uint32_t parallel = kRequests;
+    uint64_t cache_percent = 100;  // 0: the minimum, as many slots as a token uses experts
+    IoBackend io = IoBackend::kUring;
+    uint64_t seed = 0;  // of the read delays; 0: none
+
+    std::string text() const {
+        return policy + ", -np " + std::to_string(parallel) + ", cache " +
+               std::to_string(cache_percent) + " %, " +
+               (io == IoBackend::kUring ? "uring" : "pread") + ", delays " + std::to_string(seed);
+    }
+};
+
+using Outputs = std::vector<std::vector<TokenId>>;
+
+SessionOptions session_options(const RunSetup& setup) {
+    SessionOptions options;
+    options.model = BEVY_SOURCE_DIR "/models/bevy-tiny-moe-Q8_0.gguf";
+    options.parallel = setup.parallel;
+    options.context = 512 * setup.parallel;
+    options.threads = 1;
+    options.ubatch = kChunk;
+    options.memory_bytes = 512 * kMiB;
+    options.policy = setup.policy;
+    options.link.io = setup.io;
+    options.expert_cache = {CacheSize::Kind::kPercent, setup.cache_percent * 100};
+    if (setup.cache_percent == 0)  // 4 of 192 experts, rounded up
+        options.expert_cache = {CacheSize::Kind::kPercent, 200};
+    return options;
+}
+
+// The outputs of all requests, first greedy, then with temperature 1.
+Outputs run(const RunSetup& setup) {
+    SessionEvents events;
+    if (setup.seed != 0) {
+        events.decorate_link = [&](std::unique_ptr<Link> link) {
+            return make_faulty_link(
+                std::move(link),
+                {.seed = setup.seed, .hold_polls_max = 3, .delay_max = microseconds(100)});
+        };
+    }
+    auto session = Session::open(session_options(setup), events);
+    if (!session) {
+        ADD_FAILURE() << setup.text() << ": " << session.error().text();
+        return {};
+    }
+    if (setup.cache_percent == 0) {
+        EXPECT_EQ((*session)->plan().slots, 4u) << "the cache is not the smallest possible";
+    }
+    Outputs outputs;
+    for (float temperature : {0.0f, 1.0f}) {
+        std::vector<Collector> collectors(kRequests);
+        for (uint32_t i = 0; i < kRequests; i++) {
+            const LlamaVocabulary& vocabulary = (*session)->vocabulary();
+            SamplingParams sampling;
+            sampling.temperature = temperature;
+            sampling.seed = 100 + i;
+            GenerationRequest request;
+            request.prompt = vocabulary.encode(prompt(i), true, false);
+            request.max_tokens = kTokens;
+            request.sampler =
+                make_sampler(vocabulary, sampling, (*session)->context(), request.prompt).value();
+            request.sink = &collectors[i];
+            auto submitted = (*session)->engine().submit(std::move(request));
+            EXPECT_TRUE(submitted) << (submitted ? "" : submitted.error().text());
+        }
+        for (Collector& collector : collectors) {
+            collector.wait();
+            EXPECT_EQ(collector.text, "length") << setup.text();
+            outputs.push_back(collector.tokens);
+        }
+    }
+    EXPECT_TRUE((*session)->close());
+    return outputs;
+}
+
+class Exactness : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {};
+
+TEST_P(Exactness, OutputsDoNotDependOnTheSchedule) {
+    const Outputs reference = run({});
+    ASSERT_EQ(reference.size(), 2 * kRequests);
+    EXPECT_NE(reference[0], reference[kRequests]) << "sampling has no effect";
+    uint64_t seed = 1;
+    for (uint64_t cache : {100, 50, 10, 0}) {
+        for (IoBackend io : {IoBackend::kUring, IoBackend::kPread}) {
+            RunSetup setup{.policy = std::get<0>(GetParam()),
+                           .parallel = std::get<1>(GetParam()),
+                           .cache_percent = cache,
+                           .io = io,
+                           .seed = seed++};
+            EXPECT_EQ(run(setup), reference) << setup.text();
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(PoliciesAndConcurrency, Exactness,
+                         testing::Combine(testing::Values("bevy", "lockstep"),
+                                          testing::Values(1u, 3u, 16u)));
+
+}  // namespace
+}  // namespace bevy

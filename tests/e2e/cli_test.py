@@ -1,0 +1,177 @@
+"""Runs the built program as a user would: errors, output kinds, Ctrl-C, the live view on a pty.
+
+Usage: cli_test.py BEVY SOURCE_DIR [--update-golden]
+"""
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BEVY, SOURCE = sys.argv[1], sys.argv[2]
+MODEL = os.path.join(SOURCE, "models", "bevy-tiny-moe-Q8_0.gguf")
+GOLDEN = os.path.join(SOURCE, "tests", "data", "help_run.txt")
+UPDATE = "--update-golden" in sys.argv
+LIMIT_S = 240
+
+
+def bevy(*arguments, stdin=""):
+    return subprocess.run([BEVY, *arguments], input=stdin, capture_output=True, text=True,
+                          timeout=LIMIT_S)
+
+
+def generate(*arguments, stdin=""):
+    return bevy("run", "-m", MODEL, "-n", "8", "--temp", "0", "-t", "1", "--memory", "400MiB",
+                *arguments, stdin=stdin)
+
+
+def gguf(architecture, tensor):
+    """The smallest file with one F32 tensor."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    head += text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    head += text(tensor) + struct.pack("<IQIQ", 1, 32, 0, 0)
+    return head + b"\0" * (-len(head) % 32) + b"\0" * 128
+
+
+class Errors(unittest.TestCase):
+    def refused(self, result, code, *words):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn("bevy: error: ", result.stderr)
+        self.assertNotIn("terminate", result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_missing_file(self):
+        self.refused(bevy("run", "-m", "/no/such.gguf", "-p", "x"), 1, "/no/such.gguf")
+        self.refused(bevy("inspect", "-m", "/no/such.gguf"), 1, "/no/such.gguf")
+
+    def test_files_that_can_not_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "file.gguf")
+            for content, words in ((b"plain text, no model at all", ["file.gguf"]),
+                                   (gguf("llama", "blk.0.ffn_down.weight"), ["dense model"]),
+                                   (gguf("strange", "blk.0.ffn_down_exps.weight"),
+                                    ["strange", "qwen3moe"])):
+                with open(path, "wb") as file:
+                    file.write(content)
+                self.refused(bevy("run", "-m", path, "-p", "x"), 1, *words)
+                self.refused(bevy("inspect", "-m", path, "--no-probe"), 1, *words)
+
+    def test_budget_and_context(self):
+        self.refused(bevy("run", "-m", MODEL, "-p", "x", "--memory", "20MiB"), 1, "hint")
+        self.refused(bevy("run", "-m", MODEL, "-p", "x", "-c", "5000"), 1, "1024", "--ctx-size")
+
+    def test_values_out_of_range_name_flag_and_range(self):
+        for flag, value, words in (("--top-p", "2", ["0 .. 1"]), ("--temp", "nan", ["--temp"]),
+                                   ("-np", "0", ["--parallel", "1 .. 1024"]),
+                                   ("--memory", "lots", ["lots"]),
+                                   ("--policy", "best", ["best", "bevy, "]),
+                                   ("--eviction", "none", ["two-rate"]),
+                                   ("--io", "magic", ["uring"]), ("--min-p", "x", ["--min-p"])):
+            self.refused(bevy("run", "-m", MODEL, "-p", "x", flag, value), 2, *words)
+
+    def test_usage(self):
+        self.refused(bevy("run"), 2, "--model")
+        self.refused(bevy("run", "-m", MODEL, "--no-such-flag"), 2, "--no-such-flag")
+        self.refused(bevy("walk"), 2)
+        self.refused(bevy("run", "-m", MODEL), 2, "--prompts")
+
+    def test_make_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "random.gguf")
+            made = bevy("make-model", "random", "-o", path)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.refused(bevy("make-model", "random", "-o", path), 1, path)
+            shape = json.loads(bevy("inspect", "-m", path, "--json", "--no-probe").stdout)
+            self.assertEqual((shape["layers"], shape["experts_per_layer"]), (4, 32))
+            self.refused(bevy("make-model", "random", "-o", path, "--used", "40"), 2, "--experts")
+
+
+class Output(unittest.TestCase):
+    def test_version_and_help(self):
+        self.assertRegex(bevy("--version").stdout, r"^bevy \d+\.\d+\.\d+\n$")
+        self.assertIn("make-model", bevy("help").stdout)
+        lines = bevy("run", "--help").stdout.splitlines()
+        shown = "\n".join(line.rstrip() for line in lines).strip() + "\n"
+        if UPDATE:
+            with open(GOLDEN, "w", encoding="utf-8") as file:
+                file.write(shown)
+        with open(GOLDEN, encoding="utf-8") as file:
+            self.assertEqual(shown, file.read(), "run with --update-golden after a change")
+
+    def test_plain(self):
+        result = generate("-p", "Once upon a time")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.startswith("[1] Once upon a time\n there was"))
+        self.assertIn("hit rate", result.stderr)
+        self.assertNotIn("\x1b", result.stdout + result.stderr)
+
+    def test_jsonl_does_not_depend_on_the_schedule(self):
+        prompts = "Once upon a time\n\nTell me a story\n"
+        texts = []
+        for extra in (["-np", "1"], ["-np", "2", "--policy", "lockstep", "--expert-cache", "20%"]):
+            result = generate("--jsonl", "--prompts", "-", *extra, stdin=prompts)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = sorted((json.loads(line) for line in result.stdout.splitlines()),
+                           key=lambda line: line["index"])
+            self.assertEqual([line["index"] for line in lines], [1, 2])
+            self.assertTrue({line["finish_reason"] for line in lines} <= {"length", "stop"})
+            texts.append([line["text"] for line in lines])
+        self.assertEqual(texts[0], texts[1])
+
+    def test_stop_string(self):
+        result = generate("--jsonl", "-p", "Once upon a time", "--stop", "was")
+        line = json.loads(result.stdout)
+        self.assertEqual((line["text"], line["finish_reason"]), (" there ", "stop"))
+
+
+class Terminal(unittest.TestCase):
+    def run_on_pty(self, tokens, interrupt_after=None):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ["TERM"] = "xterm"
+            os.execv(BEVY, [BEVY, "run", "-m", MODEL, "-n", tokens, "--ignore-eos", "-t", "1",
+                            "-p", "Once upon a time", "-p", "Tell me"])
+        shown, end = b"", time.monotonic() + LIMIT_S
+        sent = False
+        while time.monotonic() < end:
+            if select.select([fd], [], [], 0.2)[0]:
+                try:
+                    piece = os.read(fd, 65536)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                shown += piece
+            if interrupt_after and interrupt_after in shown and not sent:
+                os.kill(pid, signal.SIGINT)
+                sent = True
+        else:
+            os.kill(pid, signal.SIGKILL)
+        return shown.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def test_live_view_restores_the_terminal(self):
+        shown, code = self.run_on_pty("40")
+        self.assertEqual(code, 0, shown)
+        self.assertIn("tok/s", shown)
+        self.assertEqual(shown.count("\x1b[?25l"), 1)
+        self.assertGreater(shown.index("\x1b[?25h"), shown.index("\x1b[?25l"))
+
+    def test_interrupt_ends_cleanly(self):
+        shown, code = self.run_on_pty("-1", b"running")
+        self.assertEqual(code, 130, shown)
+        self.assertIn("[cancelled]", shown)
+        self.assertIn("summary", shown)
+        self.assertIn("\x1b[?25h", shown)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
