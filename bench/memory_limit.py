@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs a model that is larger than its memory limit, and checks that Bevy stays inside.
 
-Makes a random qwen3moe model of at least --model-gib (kept for the next run), then runs `bevy run` under
-`--memory LIMIT` inside a memory cgroup of the same size (page cache included), and reports the peak
-resident memory and the major page faults while tokens were generated. Needs root for the cgroup; without
-it, the run is only measured, not limited.
+Makes a random qwen3moe model of at least --model-gib (kept for the next run), then runs `bevy run`
+under `--memory LIMIT` inside a memory cgroup of the same size (page cache included), and reports
+the peak resident memory and the major page faults while tokens were generated. Needs root for the
+cgroup; without it, the run is only measured, not limited.
 
 Fails when the peak exceeds the budget, when the process is killed, or when decode faults more than
 --faults-max pages.
@@ -29,9 +29,10 @@ def make_model(path: Path, gib: float) -> None:
     # One Q4_K weight takes 4.5 bits; three matrices per expert.
     expert_bytes = 3 * embedding * expert_ff * 4.5 / 8
     layers = max(layers, round(gib * 1.03 * GIB / (experts * expert_bytes)))
-    command = [BEVY, "make-model", "random", "--arch", "qwen3moe", "--layers", layers, "--experts", experts,
-               "--used", 8, "--embedding", embedding, "--heads", 16, "--heads-kv", 4, "--head-size", 128,
-               "--expert-ff", expert_ff, "--vocab", 32000, "--context", 4096, "--type", "q4_K", "-o", path]
+    command = [BEVY, "make-model", "random", "--arch", "qwen3moe", "--layers", layers,
+               "--experts", experts, "--used", 8, "--embedding", embedding, "--heads", 16,
+               "--heads-kv", 4, "--head-size", 128, "--expert-ff", expert_ff, "--vocab", 32000,
+               "--context", 4096, "--type", "q4_K", "-o", path]
     subprocess.run([str(word) for word in command], check=True)
 
 
@@ -85,12 +86,13 @@ def major_faults(pid: int) -> int:
 def run(model: Path, limit: int, requests: int, tokens: int) -> dict:
     cgroup = Cgroup(limit)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as prompts:
-        prompts.write("".join(f"This is request number {i} of {requests}.\n" for i in range(requests)))
+        prompts.writelines(f"This is request number {i} of {requests}.\n" for i in range(requests))
         prompts.flush()
-        command = [BEVY, "run", "-m", model, "--prompts", prompts.name, "-np", requests, "-n", tokens,
-                   "-c", 512 * requests, "--memory", limit, "--jsonl", "--ignore-eos", "--temp", 0]
-        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
-                                   preexec_fn=cgroup.enter)
+        command = [BEVY, "run", "-m", model, "--prompts", prompts.name, "-np", requests,
+                   "-n", tokens, "-c", 512 * requests, "--memory", limit, "--jsonl", "--ignore-eos",
+                   "--temp", 0]
+        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE,
+                                   text=True, preexec_fn=cgroup.enter)
         # The first finished request ends the warm-up: from then on only decode runs.
         first = process.stdout.readline()
         faults_begin = major_faults(process.pid)
@@ -114,13 +116,15 @@ def run(model: Path, limit: int, requests: int, tokens: int) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", type=Path, default=REPO / "build/bench/random-10g.gguf")
     parser.add_argument("--model-gib", type=float, default=10)
     parser.add_argument("--limit-gib", type=float, default=4)
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--faults-max", type=int, default=50, help="major faults allowed over the whole run")
+    parser.add_argument("--faults-max", type=int, default=50,
+                        help="major faults allowed over the whole run")
     options = parser.parse_args()
     if not options.model.exists():
         options.model.parent.mkdir(parents=True, exist_ok=True)
@@ -135,8 +139,8 @@ def main() -> int:
     print(f"requests finished           {result['finished']} of {options.requests}")
     print(f"major faults, whole run     {result['faults_total']}")
     print(f"major faults between first and last reply  {result['faults_between_replies']}")
-    ok = (result["code"] == 0 and result["finished"] == options.requests and result["peak_rss"] <= limit
-          and result["faults_total"] <= options.faults_max)
+    ok = (result["code"] == 0 and result["finished"] == options.requests
+          and result["peak_rss"] <= limit and result["faults_total"] <= options.faults_max)
     print("ok" if ok else f"FAILED (exit code {result['code']})")
     return 0 if ok else 1
 

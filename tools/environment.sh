@@ -285,7 +285,7 @@ collect_variables() {
         case $name in
             HOME | USER | LOGNAME | TERM | COLORTERM | CI | NO_COLOR | TMPDIR | XDG_CACHE_HOME | \
                 BEVY_* | CCACHE_* | LLAMA_* | GGML_* | OMP_* | \
-                GTEST_* | RC_PARAMS | *SAN_OPTIONS | CTEST_* | NINJA_STATUS)
+                GTEST_* | *SAN_OPTIONS | CTEST_* | NINJA_STATUS)
                 passed_variables+=("$name=${!name}")
                 ;;
         esac

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/core_driver.h"
+#include "core/core_test_driver.h"
 
 namespace bevy {
 namespace {

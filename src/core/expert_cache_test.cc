@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/prng.h"
@@ -19,6 +20,24 @@ struct Model {
     };
     std::map<uint32_t, Entry> placed;
     std::map<uint32_t, uint32_t> demands;
+
+    // The resident expert without a demand that scores least, the lower slot first.
+    std::optional<uint32_t> victim(const std::vector<uint64_t>& scores) const {
+        std::optional<uint32_t> found;
+        auto before = [&](uint32_t a, uint32_t b) {
+            return std::pair(scores[a], placed.at(a).slot) <
+                   std::pair(scores[b], placed.at(b).slot);
+        };
+        for (const auto& [id, entry] : placed) {
+            auto demanded = demands.find(id);
+            bool pinned = demanded != demands.end() && demanded->second > 0;
+            if (entry.residency != Residency::kResident || pinned)
+                continue;
+            if (!found || before(id, *found))
+                found = id;
+        }
+        return found;
+    }
 };
 
 class ExpertCacheFuzz : public testing::TestWithParam<uint64_t> {};
@@ -47,17 +66,7 @@ TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
                 break;
             case 2: {
                 bool room = model.placed.size() < slots;
-                std::optional<uint32_t> victim;
-                for (const auto& [id, entry] : model.placed) {
-                    if (entry.residency != Residency::kResident || model.demands[id] > 0)
-                        continue;
-                    auto before = [&](uint32_t a, uint32_t b) {
-                        return std::pair(scores[a], model.placed.at(a).slot) <
-                               std::pair(scores[b], model.placed.at(b).slot);
-                    };
-                    if (!victim || before(id, *victim))
-                        victim = id;
-                }
+                std::optional<uint32_t> victim = model.victim(scores);
                 EXPECT_EQ(cache.has_room(), room || victim);
                 if (model.placed.contains(e) || !(room || victim))
                     break;

@@ -86,7 +86,7 @@ TEST(GgufWriter, RoundTripsKeysAndWeights) {
         writer.set_u32("{arch}.block_count", 7);
         writer.set_f32("{arch}.epsilon", 0.25f);
         writer.set_bool("flag", true);
-        writer.set_str("text", "wörld");
+        writer.set_str("text", "w\u00f6rld");
         const std::vector<std::string> texts = {"a", "", "ccc"};
         writer.set_str_array("texts", texts);
         writer.set_i32_array("numbers", std::vector<int32_t>{-1, 2});
@@ -102,7 +102,7 @@ TEST(GgufWriter, RoundTripsKeysAndWeights) {
         EXPECT_EQ(metadata.u32("qwen3moe.block_count"), 7u);
         EXPECT_EQ(metadata.f32("qwen3moe.epsilon"), 0.25f);
         EXPECT_EQ(metadata.flag_or("flag", false), true);
-        EXPECT_EQ(metadata.str("text"), "wörld");
+        EXPECT_EQ(metadata.str("text"), "w\u00f6rld");
         EXPECT_EQ(*metadata.find("texts"), MetadataValue(texts));
         EXPECT_EQ(*metadata.find("numbers"), MetadataValue(std::vector<int64_t>{-1, 2}));
         EXPECT_EQ(*metadata.find("floats"), MetadataValue(std::vector<double>{0.5}));

@@ -30,10 +30,8 @@ CONFINED = [
     (r"nlohmann/.*", r"src/(cli|server)/.*|src/text/chat_template.*|" + TEST_FILE),
     (r"minja/.*", r"src/text/chat_template.*"),
     (r"CLI/.*", r"src/cli/.*"),
-    (r"spdlog/.*", r"src/(cli|server)/.*"),
     (r"httplib\.h", r"src/server/.*|src/cli/.*|" + TEST_FILE),
-    (r"(gtest|gmock|rapidcheck)(/.*|\.h)", TEST_FILE + r"|src/.*test[a-z_]*\.h"),
-    (r"benchmark/.*", r"bench/.*"),
+    (r"(gtest|gmock)(/.*|\.h)", TEST_FILE + r"|src/.*test[a-z_]*\.h"),
 ]
 
 

@@ -5,20 +5,20 @@
 // while others compute. Four rules make that fast:
 //
 // 1. Most lagging first. Of the layers where a request is ready (everything missing has arrived),
-// the one
-//    with the most lagging request runs next. Groups form by themselves, since the lagging ones
-//    catch up.
+//    the one with the most lagging request runs next. Groups form by themselves, since the lagging
+//    ones catch up.
+//
 // 2. An expert is computed once for all. The step of a layer computes every resident expert that
-// any
-//    request at that layer needs, waiting requests included; their outputs are kept until the rest
-//    is there.
+//    any request at that layer needs, waiting requests included; their outputs are kept until the
+//    rest is there.
+//
 // 3. Bounded hold. The dense part of the next layer reads weights that all requests share. If
-// another
-//    request of the layer is expected to be complete soon, the ready ones wait for it, at most as
-//    long as sharing that part saves. Other layers run meanwhile.
+//    another request of the layer is expected to be complete soon, the ready ones wait for it, at
+//    most as long as sharing that part saves. Other layers run meanwhile.
+//
 // 4. No idling. When nobody is ready, or when the link has no slot to read into, the resident
-// experts of
-//    waiting requests are computed, all of one layer in one launch. That also frees their slots.
+//    experts of waiting requests are computed, all of one layer in one launch. That also frees
+//    their slots.
 //
 // Why it can't get stuck: an expert with a demand is pinned only until it is computed, and rule 4
 // computes every resident one. So whenever all slots are pinned there is a step to run, whatever
