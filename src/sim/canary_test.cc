@@ -242,6 +242,27 @@ TEST(Canary, AScheduleThatComputesWronglyIsCaught) {
     EXPECT_FALSE(run_swarm(quiet_options(), compute_hook<WrongLogits>()).violations.empty());
 }
 
+// Nobody hears that a request was given up in the middle of its prompt: its lane stays taken.
+class LostAbandon final : public ComputeCanary {
+public:
+    using ComputeCanary::ComputeCanary;
+    void abandon(SeqIndex) override {}
+};
+
+TEST(Canary, ALaneThatIsNotGivenBackIsCaught) {
+    SwarmOptions options = quiet_options();
+    options.core.prefill_sequences = 1;
+    options.compute.lanes = 1;
+    options.workload.clients = 24;
+    options.workload.prompt_tokens_max = 40;
+    options.workload.cancel_percent = 60;
+    options.workload.cancels_until = {milliseconds(20).ns};
+    const SwarmReport honest = run_swarm(options);
+    EXPECT_TRUE(honest.violations.empty()) << honest.violations[0];
+    EXPECT_GT(honest.stats.core.requests_cancelled, 5u);
+    EXPECT_FALSE(run_swarm(options, compute_hook<LostAbandon>()).violations.empty());
+}
+
 // The link forgets to report one read: its request can never end, and the bound on turns must say
 // so.
 class LostRead final : public LinkCanary {

@@ -211,7 +211,10 @@ void SimCompute::run_uses() {
 void SimCompute::begin_pass(const PassInput& pass) {
     Sequence& s = sequences_[pass.seq.value];
     if (pass.first_position == 0) {
+        // It may have been abandoned since this step began; that counts from the next one on.
+        const bool abandoned = s.abandoned;
         s = Sequence{.text = pass.tokens[0]};
+        s.abandoned = abandoned;
         s.memory.resize(options_.model.layers + 1);
     }
     s.in_pass = true;
@@ -230,6 +233,7 @@ SeqResult SimCompute::advance(SeqIndex seq) {
         if (s.stage == 0)
             break;
         std::vector<uint64_t> outputs;
+        outputs.reserve(row.pairs.size());
         for (const Pair& pair : row.pairs)
             outputs.push_back(*pair.output);
         row.hidden = SimModel::combine(row.hidden, outputs);
