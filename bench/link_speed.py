@@ -27,7 +27,7 @@ def make_model(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [BEVY, "make-model", "random", "--arch", "qwen3moe", "--layers", 24,
                "--experts", 64, "--used", 8, "--embedding", 1024, "--heads", 8, "--heads-kv", 2,
-               "--head-size", 128, "--expert-ff", 1408, "--vocab", 8000, "--context", 2048,
+               "--head-size", 128, "--expert-ff", 1536, "--vocab", 8000, "--context", 2048,
                "--type", "q4_K", "-o", path]
     subprocess.run([str(word) for word in command], check=True)
 
