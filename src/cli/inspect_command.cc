@@ -39,6 +39,7 @@ struct Inspection {
     uint64_t expert_bytes_min = 0;
     uint64_t expert_bytes_max = 0;
     uint64_t expert_bytes_per_token = 0;
+    uint64_t resident_bytes_per_token = 0;
     std::map<std::string, TypeCount> types;
     std::optional<MemoryPlan> plan;
     std::optional<Error> plan_error;
@@ -48,13 +49,15 @@ struct Inspection {
     std::vector<Bound> bounds;           // empty: not measured
 };
 
-// A token reads all resident weights but the embedding from memory, and all its experts; those that
-// miss come over the link first. Link and memory work side by side, so the slower one decides.
+// A token reads its experts and all resident weights from memory, but only one row of the embedding
+// unless that is the head too; experts that miss come over the link first. Link and memory work
+// side by side, so the slower one decides.
 void add_bounds(Inspection& i) {
     if (!i.link || i.memory_bytes_per_second <= 0)
         return;
-    const double memory_s = static_cast<double>(i.model.resident_bytes + i.expert_bytes_per_token) /
-                            i.memory_bytes_per_second;
+    const double memory_s =
+        static_cast<double>(i.resident_bytes_per_token + i.expert_bytes_per_token) /
+        i.memory_bytes_per_second;
     for (const int hit : kHitPercents) {
         Bound bound{.hit_percent = hit};
         bound.link_bytes = i.expert_bytes_per_token * static_cast<uint64_t>(100 - hit) / 100;
@@ -84,6 +87,11 @@ Result<Inspection> inspect(const InspectOptions& options) {
         const bool expert = tensor.name.contains("_exps.weight");
         (expert ? type.expert_bytes : type.resident_bytes) += tensor.bytes;
     }
+    i.resident_bytes_per_token = i.model.resident_bytes;
+    const TensorInfo* embedding = i.model.file.find("token_embd.weight");
+    if (embedding != nullptr && i.model.file.find("output.weight") != nullptr)
+        i.resident_bytes_per_token -=
+            embedding->bytes - embedding->bytes / std::max(i.model.shape.vocabulary, 1u);
     if (Result<MemoryPlan> plan = plan_session(i.model, options.session))
         i.plan = std::move(*plan);
     else
@@ -137,9 +145,10 @@ void print_bounds(const Inspection& i) {
         "\nmeasured: link %.0f MB/s (%s), memory %.1f GB/s\n", i.link->bytes_per_second / 1e6,
         i.link->direct ? "direct" : "through the page cache", i.memory_bytes_per_second / 1e9);
     std::printf(
-        "bound for one request: 1 / max((resident + experts) / memory, misses / link) = tok/s\n"
-        "per token: %s resident, %s experts\n",
-        format_bytes(i.model.resident_bytes).c_str(),
+        "bound for one request: tok/s = 1 / max((resident + experts) / memory, misses / link)\n"
+        "read per token: %s resident (of the embedding one row), %s experts; misses = experts x "
+        "(1 - hits)\n",
+        format_bytes(i.resident_bytes_per_token).c_str(),
         format_bytes(i.expert_bytes_per_token).c_str());
     std::printf("%8s %16s %10s\n", "hits", "link bytes/token", "tok/s");
     for (const Bound& bound : i.bounds)
@@ -162,6 +171,8 @@ nlohmann::ordered_json to_json(const Inspection& i) {
         {"expert_bytes_max", i.expert_bytes_max},
         {"expert_bytes_total", table.total_bytes()},
         {"resident_bytes", i.model.resident_bytes},
+        {"resident_bytes_per_token", i.resident_bytes_per_token},
+        {"expert_bytes_per_token", i.expert_bytes_per_token},
         {"context", s.context_train},
         {"vocabulary", s.vocabulary},
     };

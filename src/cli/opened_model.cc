@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <format>
 #include <map>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 
 namespace bevy {
 namespace {
@@ -14,6 +16,28 @@ constexpr uint32_t kContextMin = 8;  // less holds no prompt and reply
 bool has_experts(const ModelFile& file) {
     return std::ranges::any_of(
         file.tensors(), [](const TensorInfo& tensor) { return tensor.name.contains("_exps"); });
+}
+
+// libllama aborts when two tokens have the same text; it names empty ones itself.
+Status check_tokens(const ModelFile& file) {
+    constexpr const char* kTokens = "tokenizer.ggml.tokens";
+    const MetadataValue* value = file.metadata().find(kTokens);
+    const auto* tokens = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
+    if (tokens == nullptr)
+        return {};  // libllama refuses it
+    std::unordered_map<std::string, size_t> first_with;
+    for (size_t i = 0; i < tokens->size(); ++i) {
+        // It ends texts at a NUL character.
+        const std::string text = (*tokens)[i].c_str();
+        const auto [other, added] =
+            first_with.emplace(text.empty() ? std::format("[EMPTY_{}]", i) : text, i);
+        if (!added)
+            return fail(ErrorCode::kCorruptFile,
+                        std::format("'{}': {} has the same text for tokens {} and {}",
+                                    file.paths().front(), kTokens, other->second, i),
+                        "convert the model again or get another GGUF of it");
+    }
+    return {};
 }
 
 }  // namespace
@@ -58,6 +82,19 @@ Result<OpenedModel> open_model(const std::string& path) {
     expert_bytes = model.experts.table.total_bytes();
     model.resident_bytes = all_bytes - std::min(all_bytes, expert_bytes);
     return model;
+}
+
+Result<std::unique_ptr<LlamaVocabulary>> open_vocabulary(const OpenedModel& model) {
+    const std::string& path = model.file.paths().front();
+    if (Status status = check_tokens(model.file); !status)
+        return std::unexpected(status.error());
+    Result<std::unique_ptr<LlamaVocabulary>> vocabulary = LlamaVocabulary::open(path);
+    if (vocabulary && (*vocabulary)->vocabulary_size() != model.shape.vocabulary)
+        return fail(ErrorCode::kCorruptFile,
+                    std::format("'{}' has {} tokens, but rows for {}", path,
+                                (*vocabulary)->vocabulary_size(), model.shape.vocabulary),
+                    "use another file of this model");
+    return vocabulary;
 }
 
 Result<uint32_t> choose_context(const ModelShape& shape, uint32_t wanted, uint32_t parallel) {

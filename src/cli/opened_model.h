@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "model/expert_index.h"
 #include "model/model_file.h"
 #include "model/model_shape.h"
+#include "text/llama_vocabulary.h"
 
 namespace bevy {
 
@@ -24,6 +26,9 @@ struct OpenedModel {
 // Opens and checks the file. Errors beyond those of ModelFile: kUnsupported for models without
 // experts and for unknown architectures.
 Result<OpenedModel> open_model(const std::string& path);
+
+// The model's tokenizer, checked before libllama sees it. Errors: kCorruptFile, kUnsupported.
+Result<std::unique_ptr<LlamaVocabulary>> open_vocabulary(const OpenedModel& model);
 
 // The context of each of `parallel` requests, in tokens: its part of `wanted`, or for 0 the
 // model's, at most 4096. kBudget when the model was not trained for so much, or when nothing is

@@ -196,17 +196,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options,
     parts->model = std::move(*model);
     parts->context = planned->context;
     parts->plan = planned->memory;
-    Result<std::unique_ptr<LlamaVocabulary>> vocabulary =
-        LlamaVocabulary::open(parts->model.file.paths().front());
+    Result<std::unique_ptr<LlamaVocabulary>> vocabulary = open_vocabulary(parts->model);
     if (!vocabulary)
         return std::unexpected(vocabulary.error());
     parts->vocabulary = std::move(*vocabulary);
-    if (parts->vocabulary->vocabulary_size() != parts->model.shape.vocabulary)
-        return fail(ErrorCode::kCorruptFile,
-                    "'" + options.model + "' has " +
-                        std::to_string(parts->vocabulary->vocabulary_size()) +
-                        " tokens, but rows for " + std::to_string(parts->model.shape.vocabulary),
-                    "use another file of this model");
     parts->tell(events, parts->plan.warnings);
     if (Status status = parts->connect(std::move(*planned), events); !status)
         return std::unexpected(status.error());
