@@ -1,6 +1,7 @@
 #include "cli/opened_model.h"
 
 #include <algorithm>
+#include <array>
 #include <format>
 #include <map>
 #include <unordered_map>
@@ -19,6 +20,22 @@ bool has_experts(const ModelFile& file) {
 }
 
 // libllama aborts when two tokens have the same text; it names empty ones itself.
+// Kinds of tokenizers that the supported architectures come with. libllama knows more, of which
+// some loop for minutes over a vocabulary that was made for another kind.
+constexpr std::array<std::string_view, 2> kTokenizers = {"gpt2", "llama"};
+
+Status check_tokenizer(const ModelFile& file) {
+    Result<std::string> kind = file.metadata().str("tokenizer.ggml.model");
+    if (!kind)
+        return std::unexpected(kind.error());
+    if (std::ranges::find(kTokenizers, *kind) == kTokenizers.end())
+        return fail(
+            ErrorCode::kUnsupported,
+            std::format("'{}' has a tokenizer of the kind '{}'", file.paths().front(), *kind),
+            "supported: gpt2 (byte pairs), llama (SentencePiece)");
+    return {};
+}
+
 Status check_tokens(const ModelFile& file) {
     constexpr const char* kTokens = "tokenizer.ggml.tokens";
     const MetadataValue* value = file.metadata().find(kTokens);
@@ -86,6 +103,8 @@ Result<OpenedModel> open_model(const std::string& path) {
 
 Result<std::unique_ptr<LlamaVocabulary>> open_vocabulary(const OpenedModel& model) {
     const std::string& path = model.file.paths().front();
+    if (Status status = check_tokenizer(model.file); !status)
+        return std::unexpected(status.error());
     if (Status status = check_tokens(model.file); !status)
         return std::unexpected(status.error());
     Result<std::unique_ptr<LlamaVocabulary>> vocabulary = LlamaVocabulary::open(path);

@@ -5,10 +5,17 @@
 #include <algorithm>
 #include <format>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 
 namespace bevy {
+
+namespace {
+
+constexpr Duration kLineInterval = milliseconds(2000);
+
+}  // namespace
 
 void print_table(std::FILE* out, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& rows) {
@@ -47,7 +54,11 @@ uint64_t peak_resident_bytes() {
 }
 
 ProgressLine::ProgressLine(std::FILE* out, std::string what, bool quiet)
-    : out_(out), what_(std::move(what)), quiet_(quiet), live_(is_live_terminal(fileno(out))) {}
+    : out_(out),
+      what_(std::move(what)),
+      quiet_(quiet),
+      live_(is_live_terminal(fileno(out))),
+      shown_at_(SystemClock().now()) {}
 
 ProgressLine::~ProgressLine() {
     if (drawn_ && live_)
@@ -57,11 +68,15 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::update(uint64_t done, uint64_t total) {
     const double part = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-    const int step = live_ ? 10 : 100;  // permille
-    const int permille = static_cast<int>(part * 1000) / step * step;
-    if (quiet_ || permille == shown_permille_)
+    const int percent = static_cast<int>(part * 100);
+    if (quiet_ || percent == shown_percent_)
         return;
-    shown_permille_ = permille;
+    // Lines stay, so only long work writes some; a bar may move at every per cent.
+    const Instant now = SystemClock().now();
+    if (!live_ && now - shown_at_ < kLineInterval)
+        return;
+    shown_percent_ = percent;
+    shown_at_ = now;
     drawn_ = true;
     const std::string amount = std::format("{} of {}", format_bytes(done), format_bytes(total));
     if (live_) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "engine/memory_plan.h"
 #include "engine/stats.h"
 
@@ -22,7 +23,7 @@ void print_summary(std::FILE* out, const EngineStats& stats);
 // The largest resident set of this process so far.
 uint64_t peak_resident_bytes();
 
-// A bar on a terminal, a line at every tenth elsewhere; the last call must have done == total.
+// A bar on a terminal; elsewhere a line every few seconds.
 class ProgressLine {
 public:
     ProgressLine(std::FILE* out, std::string what, bool quiet);
@@ -35,7 +36,8 @@ private:
     bool quiet_;
     bool live_;
     bool drawn_ = false;
-    int shown_permille_ = -1;
+    int shown_percent_ = -1;
+    Instant shown_at_;
 };
 
 }  // namespace bevy

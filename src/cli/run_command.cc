@@ -244,7 +244,11 @@ int run_command(const RunOptions& options) {
         view->close();
         if (!added)
             print_error(added.error());
-        ok = ok && view->output_works();
+        if (!view->output_works()) {
+            print_usage_error("the output could not be written",
+                              "is its disk full, or has its reader gone?");
+            ok = false;
+        }
     }
     return finish(**session, options, ok, interrupted());
 }

@@ -5,6 +5,7 @@ Usage: cli_test.py BEVY SOURCE_DIR [--update-golden]
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -31,12 +32,16 @@ def generate(*arguments, stdin=""):
                 *arguments, stdin=stdin)
 
 
-def gguf(architecture, tensor):
-    """The smallest file with one F32 tensor."""
+def gguf(architecture, tensor, shard=None):
+    """The smallest file with one F32 tensor; `shard`: its number, counted from 0, and of how many."""
     def text(value):
         return struct.pack("<Q", len(value)) + value.encode()
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 4 if shard else 1)
     head += text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    if shard:
+        head += text("split.no") + struct.pack("<IH", 2, shard[0])
+        head += text("split.count") + struct.pack("<IH", 2, shard[1])
+        head += text("split.tensors.count") + struct.pack("<Ii", 5, shard[1])
     head += text(tensor) + struct.pack("<IQIQ", 1, 32, 0, 0)
     return head + b"\0" * (-len(head) % 32) + b"\0" * 128
 
@@ -65,8 +70,58 @@ class Errors(unittest.TestCase):
                 self.refused(bevy("run", "-m", path, "-p", "x"), 1, *words)
                 self.refused(bevy("inspect", "-m", path, "--no-probe"), 1, *words)
 
+    def test_truncated_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cut.gguf")
+            with open(MODEL, "rb") as whole, open(path, "wb") as cut:
+                cut.write(whole.read()[:-100000])
+            self.refused(bevy("run", "-m", path, "-p", "x"), 1, "cut.gguf", "truncated")
+            self.refused(bevy("inspect", "-m", path), 1, "cut.gguf", "truncated")
+
+    def test_missing_shards_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "big-00002-of-00003.gguf")
+            with open(path, "wb") as file:
+                file.write(gguf("qwen3moe", "blk.0.ffn_down_exps.weight", (1, 3)))
+            self.refused(bevy("run", "-m", path, "-p", "x"), 1, "big-00001-of-00003.gguf",
+                         "big-00003-of-00003.gguf")
+
+    def test_the_smallest_budget_is_named_and_works(self):
+        refused = bevy("run", "-m", MODEL, "-p", "x", "--memory", "20MiB")
+        self.refused(refused, 1, "20.0 MiB", "hint")
+        smallest = re.search(r"budget to (\d+)MiB", refused.stderr).group(1)
+        self.assertEqual(bevy("run", "-m", MODEL, "-p", "x", "-n", "2", "-t", "1", "--memory",
+                              smallest + "MiB").returncode, 0)
+        self.refused(bevy("run", "-m", MODEL, "-p", "x", "--memory", f"{int(smallest) - 1}MiB"), 1)
+
+    def test_prompts(self):
+        self.refused(generate("-p", "word " * 2000), 1, "tokens", "context")
+        self.refused(generate("--prompts", "/no/such/prompts.txt"), 1, "/no/such/prompts.txt")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "prompts.txt")
+            with open(path, "wb") as file:
+                file.write(b"Tell me\n\n\xff\xfe odd bytes\n")
+            mended = generate("--prompts", path, "--jsonl")
+            self.assertEqual(mended.returncode, 0, mended.stderr)
+            self.assertEqual(len(mended.stdout.splitlines()), 2)
+
+    def test_outputs_that_can_not_be_written(self):
+        self.refused(generate("-p", "x", "--trace", "/no/such/folder/t.json"), 1, "/no/such/folder")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([BEVY, "run", "-m", MODEL, "-p", "x", "-n", "4", "-t", "1"],
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("bevy: error: ", done.stderr)
+
+    def test_a_reader_that_goes_away(self):
+        with subprocess.Popen([BEVY, "run", "-m", MODEL, "-t", "1", "-n", "-1", "--ignore-eos",
+                               "-p", "a", "-p", "b", "-p", "c", "--jsonl"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL) as process:
+            process.stdout.close()
+            code = process.wait(timeout=LIMIT_S)
+        self.assertIn(code, (0, 1, -signal.SIGPIPE))
+
     def test_budget_and_context(self):
-        self.refused(bevy("run", "-m", MODEL, "-p", "x", "--memory", "20MiB"), 1, "hint")
         self.refused(bevy("run", "-m", MODEL, "-p", "x", "-c", "5000"), 1, "1024", "--ctx-size")
 
     def test_values_out_of_range_name_flag_and_range(self):
