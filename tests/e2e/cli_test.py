@@ -33,7 +33,7 @@ def generate(*arguments, stdin=""):
 
 
 def gguf(architecture, tensor, shard=None):
-    """The smallest file with one F32 tensor; `shard`: its number, counted from 0, and of how many."""
+    """The smallest file with one F32 tensor; `shard`: its number, from 0, and of how many."""
     def text(value):
         return struct.pack("<Q", len(value)) + value.encode()
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, 4 if shard else 1)
