@@ -15,7 +15,7 @@
 namespace bevy {
 namespace {
 
-ModelShape shape_of(const MakeModelOptions& options) {
+ModelShape shape_of(const Architecture& architecture, const MakeModelOptions& options) {
     ModelShape shape;
     shape.architecture = options.architecture;
     shape.name = "random " + options.architecture;
@@ -31,10 +31,7 @@ ModelShape shape_of(const MakeModelOptions& options) {
     shape.experts = options.experts;
     shape.experts_used = options.used;
     shape.expert_ff = options.expert_ff;
-    if (options.architecture == "gpt-oss") {
-        shape.sliding_window = 128;
-        shape.sliding_window_period = 2;
-    }
+    architecture.complete_shape(shape);
     return shape;
 }
 
@@ -96,7 +93,7 @@ Result<RandomModelSpec> spec_of(const MakeModelOptions& options) {
         options.type_down.empty() ? type : type_named("--type-down", options.type_down);
     if (!type_down)
         return std::unexpected(type_down.error());
-    const ModelShape shape = shape_of(options);
+    const ModelShape shape = shape_of(**architecture, options);
     RandomModelSpec spec;
     spec.path = options.output;
     spec.overwrite = options.force;

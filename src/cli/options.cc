@@ -10,6 +10,7 @@
 
 #include "base/registry.h"
 #include "base/units.h"
+#include "compute/arch/arch.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
 #include "storage/reader_registry.h"
@@ -53,7 +54,7 @@ CLI::Validator one_of(std::span<const Row> rows) {
             }
             return "unknown name '" + text + "'; supported: " + registry_names(rows);
         },
-        "NAME");
+        "");  // the help names them
 }
 
 template <class Row>
@@ -141,9 +142,11 @@ void declare_session(CLI::App& app, SessionOptions& o) {
         ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
     option(app, kMemory, "--policy", o.policy,
            with_choices("what is computed next", schedule_policies()))
+        ->type_name("NAME")
         ->check(one_of(schedule_policies()));
     option(app, kMemory, "--eviction", o.eviction,
            with_choices("which expert leaves the cache", eviction_policies()))
+        ->type_name("NAME")
         ->check(one_of(eviction_policies()));
 }
 
@@ -259,7 +262,8 @@ void declare_inspect_options(CLI::App& app, InspectOptions& o) {
 
 void declare_make_model_options(CLI::App& app, MakeModelOptions& o) {
     constexpr const char* kShape = "Shape";
-    option(app, kShape, "--arch", o.architecture, "architecture: qwen3moe, gpt-oss");
+    option(app, kShape, "--arch", o.architecture, with_choices("architecture", architectures()))
+        ->type_name("NAME");
     number(app, kShape, "--layers", o.layers, 1u, 1000u, "layers");
     number(app, kShape, "--experts", o.experts, 1u, 4096u, "experts per layer");
     number(app, kShape, "--used", o.used, 1u, 256u, "experts that a token uses");

@@ -44,6 +44,8 @@ struct Architecture {
     std::vector<TensorSpec> (*tensors)(const ModelShape& shape);
     // Metadata keys that a file of this shape carries besides the general ones (for make-model).
     void (*write_shape)(const ModelShape& shape, MetadataWriter& writer);
+    // What a random model has besides the numbers that its maker chose (for make-model).
+    void (*complete_shape)(ModelShape& shape);
     // Part 3. Builds ggml graphs for the layers.
     const ArchitectureGraphs* graphs;
 };

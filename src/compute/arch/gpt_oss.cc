@@ -145,8 +145,20 @@ public:
 
 const GptOssGraphs kGraphs;
 
+// As in gpt-oss-20b and -120b.
+void complete_shape(ModelShape& shape) {
+    shape.sliding_window = 128;
+    shape.sliding_window_period = 2;
+    shape.norm_epsilon = 1e-5f;
+    shape.rope_base = 150000.0f;
+    shape.rope_scale = 1.0f / 32.0f;
+    shape.rope_context_original = 4096;
+    shape.rope_yarn_ext_factor = 1.0f;
+}
+
 }  // namespace
 
-const Architecture kGptOss = {"gpt-oss", read_shape, tensors, write_shape, &kGraphs};
+const Architecture kGptOss = {"gpt-oss",   read_shape,     tensors,
+                              write_shape, complete_shape, &kGraphs};
 
 }  // namespace bevy

@@ -128,8 +128,11 @@ public:
 
 const Qwen3MoeGraphs kGraphs;
 
+void complete_shape(ModelShape&) {}
+
 }  // namespace
 
-const Architecture kQwen3Moe = {"qwen3moe", read_shape, tensors, write_shape, &kGraphs};
+const Architecture kQwen3Moe = {"qwen3moe",  read_shape,     tensors,
+                                write_shape, complete_shape, &kGraphs};
 
 }  // namespace bevy
