@@ -160,7 +160,11 @@ TEST_P(Exactness, OutputsDoNotDependOnTheSchedule) {
 
 INSTANTIATE_TEST_SUITE_P(PoliciesAndConcurrency, Exactness,
                          testing::Combine(testing::Values("bevy", "lockstep"),
-                                          testing::Values(1u, 3u, 16u)));
+                                          testing::Values(1u, 3u, 16u)),
+                         [](const auto& setup) {
+                             return std::get<0>(setup.param) + std::string("_np_") +
+                                    std::to_string(std::get<1>(setup.param));
+                         });
 
 // Random models whose experts need what the demo model's don't: other kernels from eight columns
 // on, a bounce buffer because their size is no multiple of a disk block, biases, sinks, a sliding

@@ -131,7 +131,7 @@ private:
 };
 
 std::string odd_text(Prng& prng) {
-    static const std::vector<std::string> kTexts = {
+    static const std::vector<std::string> texts = {
         "",       "\xff\xfe",      "gpt2",         "llama",   "bert",    "t5",
         "rwkv",   "plamo2",        "no_vocab",     "none",    "default", "llama-bpe",
         "qwen2",  "gpt-4o",        "deepseek-llm", "tekken",  "falcon",  "a b",
@@ -140,7 +140,7 @@ std::string odd_text(Prng& prng) {
         "\u0120", "hunyuan-dense", "kimi-k2",      "{{",      "{%",      "chameleon"};
     if (prng.below(12) == 0)
         return std::string(prng.below(70'000), static_cast<char>(prng.below(256)));
-    return kTexts[prng.below(kTexts.size())];
+    return texts[prng.below(texts.size())];
 }
 
 std::string odd_value(uint32_t type, Prng& prng) {
@@ -179,32 +179,32 @@ void resize(Key& key, Prng& prng) {
 }
 
 void add_key(std::vector<Key>& keys, Prng& prng) {
-    static const std::vector<std::string> kNames = {"scores",
-                                                    "token_type",
-                                                    "precompiled_charsmap",
-                                                    "bos_token_id",
-                                                    "eos_token_id",
-                                                    "eot_token_id",
-                                                    "eom_token_id",
-                                                    "unknown_token_id",
-                                                    "padding_token_id",
-                                                    "mask_token_id",
-                                                    "fim_pre_token_id",
-                                                    "add_bos_token",
-                                                    "add_eos_token",
-                                                    "add_sep_token",
-                                                    "seperator_token_id",
-                                                    "token_type_count",
-                                                    "pre",
-                                                    "merges",
-                                                    "remove_extra_whitespaces",
-                                                    "suppress_tokens",
-                                                    "normalizer.lowercase",
-                                                    "add_space_prefix",
-                                                    "tokens",
-                                                    "fim_suf_token_id"};
+    static const std::vector<std::string> names = {"scores",
+                                                   "token_type",
+                                                   "precompiled_charsmap",
+                                                   "bos_token_id",
+                                                   "eos_token_id",
+                                                   "eot_token_id",
+                                                   "eom_token_id",
+                                                   "unknown_token_id",
+                                                   "padding_token_id",
+                                                   "mask_token_id",
+                                                   "fim_pre_token_id",
+                                                   "add_bos_token",
+                                                   "add_eos_token",
+                                                   "add_sep_token",
+                                                   "seperator_token_id",
+                                                   "token_type_count",
+                                                   "pre",
+                                                   "merges",
+                                                   "remove_extra_whitespaces",
+                                                   "suppress_tokens",
+                                                   "normalizer.lowercase",
+                                                   "add_space_prefix",
+                                                   "tokens",
+                                                   "fim_suf_token_id"};
     Key key;
-    key.name = "tokenizer.ggml." + kNames[prng.below(kNames.size())];
+    key.name = "tokenizer.ggml." + names[prng.below(names.size())];
     std::erase_if(keys, [&](const Key& other) { return other.name == key.name; });
     key.element_type = any_scalar_type(prng);
     key.type = key.element_type;

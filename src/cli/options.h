@@ -12,7 +12,7 @@
 #include "storage/link_options.h"
 #include "text/sampler.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 

@@ -165,7 +165,7 @@ Result<std::unique_ptr<Session>> open_session(const RunOptions& options) {
 
 // The prompts' tokens; as messages where the user asked for chat.
 Status add_prompts(const RunOptions& options, const Session& session,
-                   std::vector<std::string> prompts, BatchRun& run) {
+                   const std::vector<std::string>& prompts, BatchRun& run) {
     const GenerationOptions& generation = options.generation;
     std::optional<ChatTemplate> chat_template;
     if (generation.chat || !generation.system.empty()) {
@@ -176,7 +176,7 @@ Status add_prompts(const RunOptions& options, const Session& session,
             print_notice("the model has no chat template; ChatML is used");
         chat_template = std::move(*opened);
     }
-    for (std::string& prompt : prompts) {
+    for (const std::string& prompt : prompts) {
         if (!chat_template) {
             run.add(prompt, encode_plain(session.vocabulary(), prompt));
             continue;
@@ -239,7 +239,7 @@ int run_command(const RunOptions& options) {
     {
         const std::unique_ptr<RunView> view = make_view(options.output);
         BatchRun run(options, **session, *view);
-        Status added = add_prompts(options, **session, std::move(*prompts), run);
+        Status added = add_prompts(options, **session, *prompts, run);
         ok = added && run.run();
         view->close();
         if (!added)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 namespace bevy {
@@ -167,7 +168,7 @@ std::string one_line(std::string_view text) {
 std::string progress_bar(double part, uint32_t columns) {
     const uint32_t inner = std::max(columns, 3u) - 2;
     const double clamped = std::clamp(part, 0.0, 1.0);
-    const auto full = static_cast<uint32_t>(clamped * inner + 0.5);
+    const auto full = static_cast<uint32_t>(std::lround(clamped * inner));
     return "[" + std::string(full, '#') + std::string(inner - full, '.') + "]";
 }
 

@@ -27,6 +27,7 @@ struct MemoryCase {
     const char* cache_type;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest looks for.
 void PrintTo(const MemoryCase& c, std::ostream* out) {
     *out << c.architecture << ", " << c.sequences << " sequences, " << c.lanes << " lanes of "
          << c.chunk_tokens;

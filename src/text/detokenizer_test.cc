@@ -45,13 +45,13 @@ std::optional<std::vector<uint32_t>> decode(std::string_view text) {
 
 std::string random_bytes(Prng& prng) {
     // Bytes that often form sequences, whole and broken ones.
-    static const std::vector<std::string> kParts = {
+    static const std::vector<std::string> parts = {
         "a",    "b",    "ab",   "\xC3\xA9",     "\xC3\x9F", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
         "\x80", "\xC3", "\xE2", "\xF0\x9F\x98", "\xED\xA0", "\xC0\xAF",     "\xF5",
         "\n",   "\xFF"};
     std::string bytes;
     for (uint64_t n = prng.below(12); n > 0; --n)
-        bytes += kParts[prng.below(kParts.size())];
+        bytes += parts[prng.below(parts.size())];
     return bytes;
 }
 

@@ -20,27 +20,27 @@ protected:
     static void SetUpTestSuite() {
         auto opened = LlamaVocabulary::open(BEVY_SOURCE_DIR "/models/bevy-tiny-moe-Q8_0.gguf");
         ASSERT_TRUE(opened.has_value()) << opened.error().text();
-        vocabulary_ = opened->release();
+        shared_vocabulary = opened->release();
     }
     static void TearDownTestSuite() {
-        delete vocabulary_;
-        vocabulary_ = nullptr;
+        delete shared_vocabulary;
+        shared_vocabulary = nullptr;
     }
     static std::unique_ptr<Sampler> make(const SamplingParams& params,
                                          std::vector<TokenId> history = {}) {
-        auto made = make_sampler(*vocabulary_, params, 1024, history);
+        auto made = make_sampler(*shared_vocabulary, params, 1024, history);
         EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().text());
         return made ? std::move(*made) : nullptr;
     }
     static std::vector<float> random_logits(Prng& prng) {
-        std::vector<float> logits(vocabulary_->vocabulary_size());
+        std::vector<float> logits(shared_vocabulary->vocabulary_size());
         for (float& logit : logits)
             logit = static_cast<float>(prng.below(20'000)) / 1000.0f - 10.0f;
         return logits;
     }
-    static LlamaVocabulary* vocabulary_;
+    static LlamaVocabulary* shared_vocabulary;
 };
-LlamaVocabulary* LlamaSamplerChainTest::vocabulary_ = nullptr;
+LlamaVocabulary* LlamaSamplerChainTest::shared_vocabulary = nullptr;
 
 SamplingParams greedy() {
     SamplingParams params;
@@ -49,7 +49,7 @@ SamplingParams greedy() {
 }
 
 TEST_F(LlamaSamplerChainTest, GreedyTakesTheLargestLogitAndTheFirstOfEquals) {
-    std::vector<float> logits(vocabulary_->vocabulary_size(), -1.0f);
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -1.0f);
     logits[77] = logits[1234] = 3.0f;
     EXPECT_EQ(make(greedy())->sample(logits), 77);
     logits[77] = kNan;
@@ -98,7 +98,7 @@ TEST_F(LlamaSamplerChainTest, SamplersDoNotDisturbEachOther) {
 }
 
 TEST_F(LlamaSamplerChainTest, DrawsInProportionToTheProbabilities) {
-    std::vector<float> logits(vocabulary_->vocabulary_size(), -kInf);
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -kInf);
     logits[10] = std::log(0.7f);
     logits[20] = std::log(0.3f);
     SamplingParams params;
@@ -134,7 +134,7 @@ TEST_F(LlamaSamplerChainTest, TruncationKeepsOnlyWhatItPromises) {
 }
 
 TEST_F(LlamaSamplerChainTest, PenaltiesCountThePromptAndTheOutput) {
-    std::vector<float> logits(vocabulary_->vocabulary_size(), -5.0f);
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -5.0f);
     logits[10] = 3.0f;
     logits[20] = 2.5f;
     logits[30] = 2.0f;
@@ -181,13 +181,13 @@ TEST_F(LlamaSamplerChainTest, OddLogitsNeverCrash) {
 }
 
 TEST_F(LlamaSamplerChainTest, EndsTheTextWhenNothingIsPossible) {
-    const std::vector<float> logits(vocabulary_->vocabulary_size(), kNan);
-    EXPECT_TRUE(vocabulary_->is_end_of_generation(make(greedy())->sample(logits)));
-    EXPECT_TRUE(vocabulary_->is_end_of_generation(make({})->sample(logits)));
+    const std::vector<float> logits(shared_vocabulary->vocabulary_size(), kNan);
+    EXPECT_TRUE(shared_vocabulary->is_end_of_generation(make(greedy())->sample(logits)));
+    EXPECT_TRUE(shared_vocabulary->is_end_of_generation(make({})->sample(logits)));
 }
 
 TEST_F(LlamaSamplerChainTest, IgnoresTheEndOfGenerationWhenAsked) {
-    std::vector<float> logits(vocabulary_->vocabulary_size(), -1.0f);
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -1.0f);
     logits[4095] = 10.0f;
     logits[4093] = 9.0f;
     logits[50] = 1.0f;
@@ -210,8 +210,8 @@ TEST_F(LlamaSamplerChainTest, GrammarDecidesWhatMayFollow) {
         bool ended = false;
         for (int i = 0; i < 8 && !ended; ++i) {
             const TokenId token = sampler->sample(random_logits(prng));
-            ended = vocabulary_->is_end_of_generation(token);
-            text += vocabulary_->piece(token, false);
+            ended = shared_vocabulary->is_end_of_generation(token);
+            text += shared_vocabulary->piece(token, false);
         }
         EXPECT_TRUE(ended);
         EXPECT_TRUE(text == "yes!" || text == "no!") << text;
@@ -224,9 +224,9 @@ TEST_F(LlamaSamplerChainTest, AFinishedGrammarWithoutAnEndEndsAnyway) {
     params.ignore_end_of_generation = true;
     const auto sampler = make(params);
     Prng prng(14);
-    EXPECT_EQ(vocabulary_->piece(sampler->sample(random_logits(prng)), false), "a");
+    EXPECT_EQ(shared_vocabulary->piece(sampler->sample(random_logits(prng)), false), "a");
     for (int i = 0; i < 3; ++i)
-        EXPECT_TRUE(vocabulary_->is_end_of_generation(sampler->sample(random_logits(prng))));
+        EXPECT_TRUE(shared_vocabulary->is_end_of_generation(sampler->sample(random_logits(prng))));
 }
 
 TEST_F(LlamaSamplerChainTest, RefusesGrammarsThatDoNotParse) {
@@ -239,7 +239,7 @@ TEST_F(LlamaSamplerChainTest, RefusesGrammarsThatDoNotParse) {
           std::string("root ::= \"a\"\0", 13), std::string("root ::= \"a\"{1000000000}")}) {
         SamplingParams params;
         params.grammar = grammar;
-        const auto made = make_sampler(*vocabulary_, params, 1024, {});
+        const auto made = make_sampler(*shared_vocabulary, params, 1024, {});
         ASSERT_FALSE(made.has_value()) << grammar.substr(0, 60);
         EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
         EXPECT_TRUE(made.error().message.starts_with("grammar: ")) << made.error().message;

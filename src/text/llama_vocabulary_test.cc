@@ -20,36 +20,36 @@ protected:
     static void SetUpTestSuite() {
         auto opened = LlamaVocabulary::open(kModel);
         ASSERT_TRUE(opened.has_value()) << opened.error().text();
-        vocabulary_ = opened->release();
+        shared_vocabulary = opened->release();
     }
     static void TearDownTestSuite() {
-        delete vocabulary_;
-        vocabulary_ = nullptr;
+        delete shared_vocabulary;
+        shared_vocabulary = nullptr;
     }
     static std::string decode(const std::vector<TokenId>& tokens, bool special) {
         std::string text;
         for (const TokenId token : tokens)
-            text += vocabulary_->piece(token, special);
+            text += shared_vocabulary->piece(token, special);
         return text;
     }
-    static LlamaVocabulary* vocabulary_;
+    static LlamaVocabulary* shared_vocabulary;
 };
-LlamaVocabulary* LlamaVocabularyTest::vocabulary_ = nullptr;
+LlamaVocabulary* LlamaVocabularyTest::shared_vocabulary = nullptr;
 
 TEST_F(LlamaVocabularyTest, KnowsItsSpecialTokens) {
-    EXPECT_EQ(vocabulary_->vocabulary_size(), 4096u);
-    EXPECT_EQ(vocabulary_->bos_text(), "<|endoftext|>");
-    EXPECT_EQ(vocabulary_->eos_text(), "<|im_end|>");
-    EXPECT_FALSE(vocabulary_->adds_bos());
-    EXPECT_FALSE(vocabulary_->adds_eos());
-    EXPECT_TRUE(vocabulary_->is_end_of_generation(4095));
-    EXPECT_TRUE(vocabulary_->is_end_of_generation(4093));
-    EXPECT_FALSE(vocabulary_->is_end_of_generation(4094));
-    EXPECT_FALSE(vocabulary_->is_end_of_generation(100));
-    const auto source = vocabulary_->chat_template();
+    EXPECT_EQ(shared_vocabulary->vocabulary_size(), 4096u);
+    EXPECT_EQ(shared_vocabulary->bos_text(), "<|endoftext|>");
+    EXPECT_EQ(shared_vocabulary->eos_text(), "<|im_end|>");
+    EXPECT_FALSE(shared_vocabulary->adds_bos());
+    EXPECT_FALSE(shared_vocabulary->adds_eos());
+    EXPECT_TRUE(shared_vocabulary->is_end_of_generation(4095));
+    EXPECT_TRUE(shared_vocabulary->is_end_of_generation(4093));
+    EXPECT_FALSE(shared_vocabulary->is_end_of_generation(4094));
+    EXPECT_FALSE(shared_vocabulary->is_end_of_generation(100));
+    const auto source = shared_vocabulary->chat_template();
     ASSERT_TRUE(source.has_value());
     EXPECT_TRUE(source->contains("<|im_start|>"));
-    EXPECT_FALSE(vocabulary_->chat_template("no such template").has_value());
+    EXPECT_FALSE(shared_vocabulary->chat_template("no such template").has_value());
 }
 
 // The ids were made by llama.cpp; the texts are from eight domains.
@@ -61,18 +61,18 @@ TEST_F(LlamaVocabularyTest, GivesTheReferenceTokens) {
     for (const auto& entry : reference) {
         const auto text = entry.at("text").get<std::string>();
         const auto tokens = entry.at("tokens").get<std::vector<TokenId>>();
-        EXPECT_EQ(vocabulary_->encode(text, false, true), tokens) << text;
+        EXPECT_EQ(shared_vocabulary->encode(text, false, true), tokens) << text;
         EXPECT_EQ(decode(tokens, true), text);
     }
 }
 
 TEST_F(LlamaVocabularyTest, ParsesSpecialTokensOnlyWhenAsked) {
     const std::string text = "<|im_start|>user";
-    EXPECT_EQ(vocabulary_->encode(text, false, true).front(), 4094);
-    EXPECT_NE(vocabulary_->encode(text, false, false).front(), 4094);
-    EXPECT_EQ(decode(vocabulary_->encode(text, false, false), false), text);
-    EXPECT_EQ(vocabulary_->piece(4094, true), "<|im_start|>");
-    EXPECT_EQ(vocabulary_->piece(4094, false), "");
+    EXPECT_EQ(shared_vocabulary->encode(text, false, true).front(), 4094);
+    EXPECT_NE(shared_vocabulary->encode(text, false, false).front(), 4094);
+    EXPECT_EQ(decode(shared_vocabulary->encode(text, false, false), false), text);
+    EXPECT_EQ(shared_vocabulary->piece(4094, true), "<|im_start|>");
+    EXPECT_EQ(shared_vocabulary->piece(4094, false), "");
 }
 
 TEST_F(LlamaVocabularyTest, RestoresArbitraryText) {
@@ -84,7 +84,7 @@ TEST_F(LlamaVocabularyTest, RestoresArbitraryText) {
         std::string text;
         for (uint64_t n = prng.below(40); n > 0; --n)
             text += parts[prng.below(parts.size())];
-        EXPECT_EQ(decode(vocabulary_->encode(text, false, false), false), text);
+        EXPECT_EQ(decode(shared_vocabulary->encode(text, false, false), false), text);
     }
 }
 
@@ -94,7 +94,7 @@ TEST_F(LlamaVocabularyTest, SurvivesBytesThatAreNoText) {
         std::string bytes;
         for (uint64_t n = prng.below(60); n > 0; --n)
             bytes += static_cast<char>(prng.below(256));
-        for (const TokenId token : vocabulary_->encode(bytes, true, true)) {
+        for (const TokenId token : shared_vocabulary->encode(bytes, true, true)) {
             ASSERT_GE(token, 0);
             ASSERT_LT(token, 4096);
         }
@@ -104,15 +104,15 @@ TEST_F(LlamaVocabularyTest, SurvivesBytesThatAreNoText) {
 TEST_F(LlamaVocabularyTest, TakesLongRunsWithoutABreak) {
     for (const char c : {'a', ' ', '7', '\n', '!'}) {
         const std::string text(200'000, c);
-        EXPECT_EQ(decode(vocabulary_->encode(text, false, false), false), text) << c;
+        EXPECT_EQ(decode(shared_vocabulary->encode(text, false, false), false), text) << c;
     }
 }
 
 TEST_F(LlamaVocabularyTest, TokensOutsideTheVocabularyHaveNoText) {
     for (const TokenId token :
          {-1, 4096, std::numeric_limits<TokenId>::max(), std::numeric_limits<TokenId>::min()}) {
-        EXPECT_EQ(vocabulary_->piece(token, true), "");
-        EXPECT_FALSE(vocabulary_->is_end_of_generation(token));
+        EXPECT_EQ(shared_vocabulary->piece(token, true), "");
+        EXPECT_FALSE(shared_vocabulary->is_end_of_generation(token));
     }
 }
 
