@@ -92,7 +92,7 @@ void expect_same_bits(const Transcript& got, const Transcript& expected) {
     }
 }
 
-class Schedule : public ::testing::TestWithParam<std::tuple<const char*, ggml_type>> {};
+class Schedule : public ::testing::TestWithParam<std::tuple<std::string, ggml_type>> {};
 
 TEST_P(Schedule, DoesNotChangeABit) {
     auto [architecture, type] = GetParam();
