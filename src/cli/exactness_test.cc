@@ -2,6 +2,7 @@
 // sampled with seeds, run on the demo model under every policy, concurrency, cache size and way of
 // reading, with reads that come late and out of order, and every byte must be the same.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdio>
@@ -139,7 +140,7 @@ Outputs run(const RunSetup& setup) {
     return outputs;
 }
 
-class Exactness : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {};
+class Exactness : public testing::TestWithParam<std::tuple<std::string, uint32_t>> {};
 
 TEST_P(Exactness, OutputsDoNotDependOnTheSchedule) {
     const Outputs reference = run({});
@@ -185,7 +186,7 @@ TEST_P(ExactnessOfKinds, OutputsDoNotDependOnTheSchedule) {
     make.layers = 3;
     make.experts = 12;
     make.used = 3;
-    make.output = testing::TempDir() + "bevy-exactness-" + make.architecture + ".gguf";
+    make.output = testing::TempDir() + "bevy-exactness-" + std::to_string(::getpid()) + ".gguf";
     make.force = true;
     ASSERT_EQ(make_model_command(make), 0);
     const Outputs reference = run({.model = make.output});

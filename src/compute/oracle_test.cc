@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
                       ShapeCase{"gpt-oss", 3, 1, false}, ShapeCase{"gpt-oss", 5, 2, false},
                       ShapeCase{"gpt-oss", 32, 4, false}, ShapeCase{"gpt-oss", 60, 8, false}));
 
-class OracleTypes : public ::testing::TestWithParam<std::tuple<const char*, ggml_type>> {};
+class OracleTypes : public ::testing::TestWithParam<std::tuple<std::string, ggml_type>> {};
 
 TEST_P(OracleTypes, AgreeUpToQuantisationNoise) {
     auto [architecture, type] = GetParam();
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(All, OracleTypes,
                                                               GGML_TYPE_Q4_K, GGML_TYPE_Q6_K,
                                                               GGML_TYPE_MXFP4)));
 
-class OracleMixed : public ::testing::TestWithParam<const char*> {};
+class OracleMixed : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(OracleMixed, TypesMayDifferFromLayerToLayer) {
     auto model = random_model(small_shape(GetParam()), 13, [](const RandomTensor& tensor) {

@@ -2,8 +2,10 @@
 // however a sequence's experts are split over steps, and wherever they lie.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "compute/testing/random_models.h"
@@ -86,13 +88,13 @@ Transcript together(SyncDriver& driver, Prng* random) {
 void expect_same_bits(const Transcript& got, const Transcript& expected) {
     for (uint32_t seq = 0; seq < kSequences; seq++) {
         ASSERT_EQ(got[seq].size(), expected[seq].size());
-        EXPECT_EQ(
-            std::memcmp(got[seq].data(), expected[seq].data(), got[seq].size() * sizeof(float)), 0)
+        const auto bytes_of = [](const auto& logits) { return std::as_bytes(std::span(logits)); };
+        EXPECT_TRUE(std::ranges::equal(bytes_of(got[seq]), bytes_of(expected[seq])))
             << "sequence " << seq;
     }
 }
 
-class Schedule : public ::testing::TestWithParam<std::tuple<const char*, ggml_type>> {};
+class Schedule : public ::testing::TestWithParam<std::tuple<std::string, ggml_type>> {};
 
 TEST_P(Schedule, DoesNotChangeABit) {
     auto [architecture, type] = GetParam();

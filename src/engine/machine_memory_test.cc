@@ -1,6 +1,7 @@
 #include "engine/machine_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +16,7 @@ class MachineMemoryTest : public testing::Test {
 protected:
     void SetUp() override {
         root_ = std::filesystem::path(testing::TempDir()) /
-                ("machine_memory_" +
+                ("bevy-machine-memory-" + std::to_string(::getpid()) + "-" +
                  std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
         std::filesystem::remove_all(root_);
         write("/proc/meminfo",

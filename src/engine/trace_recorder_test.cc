@@ -1,6 +1,7 @@
 #include "engine/trace_recorder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,8 @@ namespace {
 using nlohmann::json;
 
 std::string temp_path(const char* name) {
-    return (std::filesystem::path(testing::TempDir()) / name).string();
+    const std::string own = "bevy-" + std::to_string(::getpid()) + "-" + name;
+    return (std::filesystem::path(testing::TempDir()) / own).string();
 }
 
 json parse(const std::string& path) {

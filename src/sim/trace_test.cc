@@ -1,5 +1,6 @@
 // The timeline of a simulated run, faults and cancellations included, as a viewer would read it.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,8 +37,8 @@ struct Timeline {
 
 // Pairs begins with ends; what can't be paired is a failure.
 Timeline record(const SwarmOptions& options) {
-    const std::string path =
-        (std::filesystem::path(testing::TempDir()) / "sim_timeline.json").string();
+    const std::string name = "bevy-sim-timeline-" + std::to_string(::getpid()) + ".json";
+    const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
     Timeline timeline;
     auto recorder = TraceRecorder::open(path).value();
     timeline.report = run_swarm(options, {.trace = recorder.get()});

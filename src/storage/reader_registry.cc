@@ -40,7 +40,7 @@ const ReaderRow& reader_row(IoBackend value) {
         if (row.value == value)
             return row;
     }
-    BEVY_ASSERT(!"every IoBackend has a row");
+    BEVY_ASSERT(false && "every IoBackend has a row");
     return kRows[0];
 }
 

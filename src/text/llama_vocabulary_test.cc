@@ -1,6 +1,7 @@
 #include "text/llama_vocabulary.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -123,9 +124,13 @@ TEST(LlamaVocabulary, RefusesAMissingFile) {
     EXPECT_TRUE(opened.error().message.contains("/no/such/model.gguf"));
 }
 
+std::filesystem::path temporary_path(const std::string& name) {
+    return std::filesystem::path(testing::TempDir()) /
+           ("bevy-vocabulary-" + std::to_string(::getpid()) + "-" + name + ".gguf");
+}
+
 TEST(LlamaVocabulary, RefusesAFileThatIsNoModel) {
-    const std::filesystem::path path =
-        std::filesystem::path(testing::TempDir()) / "not-a-model.gguf";
+    const std::filesystem::path path = temporary_path("not-a-model");
     std::ofstream(path) << "this is not a model";
     const auto opened = LlamaVocabulary::open(path);
     ASSERT_FALSE(opened.has_value());
@@ -135,7 +140,7 @@ TEST(LlamaVocabulary, RefusesAFileThatIsNoModel) {
 }
 
 TEST(LlamaVocabulary, RefusesACutFile) {
-    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "cut.gguf";
+    const std::filesystem::path path = temporary_path("cut");
     {
         std::ifstream in(kModel, std::ios::binary);
         std::string head(20'000, '\0');
