@@ -59,6 +59,10 @@ struct SeqResult {
     // The distinct experts chosen at MoE layer `stage`: in router order (highest weight first) for
     // a pass of one token, else ascending. Empty after the head, or when the pass has ended.
     std::vector<RoutedExpert> route;
+    // What the routers of the following MoE layers would choose from the hidden state that this
+    // router saw: experts_used for each of ComputeShape::guessed_layers, highest weight first;
+    // short near the last layer, empty unless the pass is one token.
+    std::vector<ExpertIndex> guesses = {};
 };
 
 struct StepResult {
@@ -96,6 +100,7 @@ struct ComputeShape {
     uint32_t experts_per_layer = 0;
     uint32_t experts_used = 0;
     bool last_layer_is_moe = true;
+    uint32_t guessed_layers = 0;        // see SeqResult::guesses
     std::vector<uint64_t> dense_bytes;  // weight bytes that the dense part of stage 0 .. M reads
 };
 

@@ -7,6 +7,8 @@
 #include "base/registry.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
+#include "core/prefetcher.h"
+#include "core/read_order/registry.h"
 #include "core/state.h"
 
 namespace bevy {
@@ -46,26 +48,70 @@ Status check(const CoreConfig& c) {
     return {};
 }
 
+Status check_predictor(const CoreConfig& c, const PredictorRow& row) {
+    std::string name = "predictor '" + std::string(row.name) + "'";
+    if (c.lookahead == 0 || c.lookahead > c.moe_layers || c.prefetch_reads_max == 0) {
+        return fail(ErrorCode::kInvalidArgument,
+                    name + " can't look " + number(c.lookahead) + " layers ahead with " +
+                        number(c.prefetch_reads_max) + " reads",
+                    "look 1 to " + number(c.moe_layers) + " layers ahead, with at least 1 read");
+    }
+    if (row.needs_truth && !c.guesses_are_true) {
+        return fail(ErrorCode::kUnsupported,
+                    name + " knows the future, which only a simulation has", "see bevy sim");
+    }
+    if (row.needs_guesses && c.guessed_layers < c.lookahead) {
+        return fail(ErrorCode::kUnsupported, name + " looks " + number(c.lookahead) +
+                                                 " layers ahead, but the compute backend guesses " +
+                                                 number(c.guessed_layers));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config) {
+    return create(config, {});
+}
+
+Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, CoreParts parts) {
     if (Status status = check(config); !status)
         return std::unexpected(status.error());
-    auto eviction = registry_find(eviction_policies(), "eviction policy", config.eviction);
-    if (!eviction)
-        return std::unexpected(eviction.error());
-    auto policy = registry_find(schedule_policies(), "policy", config.policy);
+    auto policy = parse_policy_name(config.policy);
     if (!policy)
         return std::unexpected(policy.error());
-    std::unique_ptr<Core> core(new Core(config));
-    core->eviction_ = (*eviction)->make({config.moe_layers, config.experts_per_layer});
-    core->policy_ = (*policy)->make();
+    auto order = registry_find(read_orders(), "read order", config.read_order);
+    if (!order)
+        return std::unexpected(order.error());
+    if (!parts.eviction) {
+        auto eviction = registry_find(eviction_policies(), "eviction policy", config.eviction);
+        if (!eviction)
+            return std::unexpected(eviction.error());
+        parts.eviction = (*eviction)->make({.layers = config.moe_layers,
+                                            .experts_per_layer = config.experts_per_layer,
+                                            .experts_used = config.experts_used,
+                                            .sequences = config.sequences,
+                                            .slots = config.slots});
+    }
+    auto planner = std::make_unique<FetchPlanner>(config.sequences, (*order)->make());
+    std::unique_ptr<Core> core(new Core(config, std::move(planner)));
+    core->eviction_ = std::move(parts.eviction);
+    core->policy_ = policy->schedule->make();
+    if (const PredictorRow* row = policy->predictor) {
+        if (Status status = check_predictor(config, *row); !status)
+            return std::unexpected(status.error());
+        core->prefetcher_ = std::make_unique<Prefetcher>(
+            config, row->make({.layers = config.moe_layers,
+                               .experts_per_layer = config.experts_per_layer,
+                               .experts_used = config.experts_used,
+                               .sequences = config.sequences,
+                               .lookahead = config.lookahead}));
+    }
     return core;
 }
 
-Core::Core(const CoreConfig& config)
-    : state_(std::make_unique<CoreState>(config)),
-      planner_(std::make_unique<FetchPlanner>(config.sequences)) {
+Core::Core(const CoreConfig& config, std::unique_ptr<FetchPlanner> planner)
+    : state_(std::make_unique<CoreState>(config)), planner_(std::move(planner)) {
     queue_.reserve(config.queue_max);
 }
 
@@ -83,6 +129,10 @@ bool Core::idle() const {
 uint32_t Core::running() const {
     return static_cast<uint32_t>(std::ranges::count_if(
         state_->sequences, [](const Sequence& s) { return s.phase != Phase::kFree; }));
+}
+
+SeqIndex Core::index_of(const Sequence& s) const {
+    return SeqIndex(static_cast<uint32_t>(&s - state_->sequences.data()));
 }
 
 Sequence* Core::find(RequestId request) {
@@ -147,6 +197,8 @@ void Core::on(const ReadDone& event) {
     BEVY_ASSERT(read.busy);
     read.busy = false;
     state_->reads_inflight--;
+    if (prefetcher_)
+        prefetcher_->on_read_done(read.expert, event.ok, read.cancelled);
     Duration since_last = now_ - state_->last_arrival;
     state_->last_arrival = now_;
     if (event.ok) {
@@ -231,7 +283,7 @@ void Core::advance(Sequence& s, const StartStep& step, const SequenceAdvanced& r
     }
     s.stage = step.stage + 1;
     s.phase = Phase::kExperts;
-    reveal(s, step.stage, result.route);
+    reveal(s, step.stage, result);
     uint64_t layers =
         s.pass.tokens == 1 ? 1 : (s.demands.size() + config.experts_used - 1) / config.experts_used;
     s.progress += std::max<uint64_t>(layers, 1);
@@ -248,31 +300,41 @@ void Core::end_pass(Sequence& s, bool logits) {
         s.progress = aligned_progress(s);
 }
 
-void Core::reveal(Sequence& s, uint32_t layer, std::span<const ExpertDemand> route) {
-    BEVY_ASSERT(!route.empty());
-    eviction_->on_visit(LayerIndex(layer), route, running());
-    for (const ExpertDemand& chosen : route) {
-        ExpertId expert = state_->expert_id(layer, chosen.expert);
-        s.demands.push_back({.expert = expert, .rows = chosen.rows});
-        bool cancelled = std::ranges::any_of(state_->reads, [&](const Read& read) {
-            return read.busy && read.cancelled && read.expert == expert;
-        });
-        switch (state_->cache.residency(expert)) {
-            case Residency::kResident:
-                stats_.expert_hits++;
-                break;
-            case Residency::kLoading:
-                (cancelled ? stats_.expert_misses : stats_.expert_joins)++;
-                s.missing++;
-                break;
-            case Residency::kAbsent:
-                stats_.expert_misses++;
-                s.missing++;
-                break;
-        }
-        state_->cache.demand(expert);
-    }
-    s.outstanding = static_cast<uint32_t>(route.size());
+void Core::reveal(Sequence& s, uint32_t layer, const SequenceAdvanced& result) {
+    BEVY_ASSERT(!result.route.empty());
+    const Reveal reveal{.seq = index_of(s),
+                        .layer = LayerIndex(layer),
+                        .used = result.route,
+                        .tokens = s.pass.tokens,
+                        .running = running(),
+                        .guesses = result.guesses};
+    s.reveal_number = ++reveals_;
+    eviction_->on_reveal(reveal);
+    for (const ExpertDemand& chosen : result.route)
+        demand(s, chosen, state_->expert_id(layer, chosen.expert));
+    s.outstanding = static_cast<uint32_t>(result.route.size());
+    if (prefetcher_)
+        prefetcher_->on_reveal(*state_, reveal, stats_);
+}
+
+void Core::demand(Sequence& s, const ExpertDemand& chosen, ExpertId expert) {
+    Residency residency = state_->cache.residency(expert);
+    bool missing = residency != Residency::kResident;
+    if (residency == Residency::kAbsent || (missing && read_is_cancelled(expert)))
+        stats_.expert_misses++;
+    else if (prefetcher_ && prefetcher_->is_prefetched(expert))
+        stats_.expert_prefetched++;
+    else
+        (missing ? stats_.expert_joins : stats_.expert_hits)++;
+    s.missing += missing;
+    s.demands.push_back({.expert = expert, .rows = chosen.rows});
+    state_->cache.demand(expert);
+}
+
+bool Core::read_is_cancelled(ExpertId expert) const {
+    return std::ranges::any_of(state_->reads, [&](const Read& read) {
+        return read.busy && read.cancelled && read.expert == expert;
+    });
 }
 
 void Core::abandon(Sequence& s) {
@@ -297,6 +359,9 @@ void Core::release_demands(Sequence& s, bool running_too) {
 }
 
 void Core::free_sequence(Sequence& s) {
+    eviction_->on_end(index_of(s));
+    if (prefetcher_)
+        prefetcher_->on_end(*state_, index_of(s));
     release_demands(s, true);
     std::vector<Demand> keep_capacity = std::move(s.demands);
     s = Sequence{};
@@ -345,14 +410,18 @@ std::optional<Action> Core::next_admission() {
     free->request = arrived.request;
     free->prompt_tokens = arrived.prompt_tokens;
     free->target = arrived.prompt_tokens;
-    return AdmitRequest{arrived.request,
-                        SeqIndex(static_cast<uint32_t>(free - state_->sequences.begin()))};
+    eviction_->on_start(index_of(*free));
+    if (prefetcher_)
+        prefetcher_->on_start(index_of(*free));
+    return AdmitRequest{arrived.request, index_of(*free)};
 }
 
 std::optional<Action> Core::next_cancel() {
     for (uint32_t i = 0; i < state_->reads.size(); i++) {
         Read& read = state_->reads[i];
-        if (read.busy && !read.cancelled && state_->cache.demands(read.expert) == 0) {
+        bool wanted =
+            state_->cache.demands(read.expert) > 0 || state_->cache.protections(read.expert) > 0;
+        if (read.busy && !read.cancelled && !wanted) {
             read.cancelled = true;
             stats_.reads_cancelled++;
             return CancelRead{Ticket(i)};
@@ -365,17 +434,23 @@ std::optional<Action> Core::next_read(Instant now) {
     if (state_->reads_inflight == state_->reads.size() || !state_->cache.has_room())
         return std::nullopt;
     auto expert = planner_->next(*state_);
+    if (!expert && prefetcher_) {
+        expert = prefetcher_->next(*state_);
+        stats_.prefetches += expert.has_value();
+    }
     if (!expert)
         return std::nullopt;
     auto read = std::ranges::find(state_->reads, false, &Read::busy);
     std::optional<ExpertId> evicted;
-    SlotIndex slot = state_->cache.begin_read(*expert, eviction_->scores(), evicted);
+    SlotIndex slot = state_->cache.begin_read(*expert, *eviction_, evicted);
     if (state_->reads_inflight == 0)
         state_->last_arrival = now;  // the link was idle: the next interval counts from here
     *read = {.busy = true, .cancelled = false, .expert = *expert, .started = now};
     state_->reads_inflight++;
     stats_.reads_started++;
     stats_.evictions += evicted.has_value();
+    if (evicted && prefetcher_)
+        prefetcher_->on_evicted(*evicted);
     return StartRead{Ticket(static_cast<uint32_t>(read - state_->reads.begin())), *expert, slot};
 }
 

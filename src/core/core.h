@@ -28,15 +28,24 @@ namespace bevy {
 
 class EvictionPolicy;
 class FetchPlanner;
+class Predictor;
+class Prefetcher;
 class SchedulePolicy;
 struct CoreState;
 struct Sequence;
 
+// Parts that a simulation brings along instead of naming them, because they know the future. Null:
+// what the config names.
+struct CoreParts {
+    std::unique_ptr<EvictionPolicy> eviction;
+};
+
 class Core {
 public:
     // Refuses (kInvalidArgument, kUnsupported, kBudget) what can't work: fewer slots than experts
-    // per token, no sequences, unknown policy names.
+    // per token, no sequences, unknown policy names, predictors that nobody feeds.
     static Result<std::unique_ptr<Core>> create(const CoreConfig& config);
+    static Result<std::unique_ptr<Core>> create(const CoreConfig& config, CoreParts parts);
     ~Core();
 
     // False: the queue is full, RequestArrived must not be sent now.
@@ -64,7 +73,7 @@ public:
     void check_invariants() const;
 
 private:
-    explicit Core(const CoreConfig& config);
+    Core(const CoreConfig& config, std::unique_ptr<FetchPlanner> planner);
 
     void on(const RequestArrived& event);
     void on(const RequestCancelled& event);
@@ -79,6 +88,7 @@ private:
 
     // Brings the time counters up to `now`.
     void account(Instant now);
+    SeqIndex index_of(const Sequence& s) const;
     Sequence* find(RequestId request);
     // Ends the request of `s` outside of its own course: releases what it holds, now or when the
     // step in flight is done.
@@ -88,7 +98,10 @@ private:
     void finish_uses(const StartStep& step);
     void advance(Sequence& s, const StartStep& step, const SequenceAdvanced& result);
     void end_pass(Sequence& s, bool logits);
-    void reveal(Sequence& s, uint32_t layer, std::span<const ExpertDemand> route);
+    void reveal(Sequence& s, uint32_t layer, const SequenceAdvanced& result);
+    // Counts what became of the demand, and enters it.
+    void demand(Sequence& s, const ExpertDemand& chosen, ExpertId expert);
+    bool read_is_cancelled(ExpertId expert) const;
     // The smallest progress of the other running requests, rounded up to a token boundary.
     uint64_t aligned_progress(const Sequence& newcomer) const;
     uint32_t running() const;
@@ -97,11 +110,13 @@ private:
     std::unique_ptr<EvictionPolicy> eviction_;
     std::unique_ptr<SchedulePolicy> policy_;
     std::unique_ptr<FetchPlanner> planner_;
-    std::vector<RequestArrived> queue_;  // first come, first served
-    std::vector<FailRequest> failures_;  // to be emitted
+    std::unique_ptr<Prefetcher> prefetcher_;  // null: none
+    std::vector<RequestArrived> queue_;       // first come, first served
+    std::vector<FailRequest> failures_;       // to be emitted
     std::optional<Instant> ask_again_;
     Instant now_;
     CoreStats stats_;
+    uint64_t reveals_ = 0;
 };
 
 }  // namespace bevy

@@ -61,7 +61,7 @@ TEST(CoreCreate, NamesTheKnownPoliciesWhenOneIsUnknown) {
     config.policy = "psychic";
     auto core = Core::create(config);
     ASSERT_FALSE(core.has_value());
-    EXPECT_NE(core.error().hint.find("bevy, lockstep"), std::string::npos);
+    EXPECT_NE(core.error().hint.find("bevy, bevy-request"), std::string::npos);
     config.policy = "bevy";
     config.eviction = "random";
     core = Core::create(config);

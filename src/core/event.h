@@ -40,6 +40,10 @@ struct ExpertDemand {
 struct SequenceAdvanced {
     SeqIndex seq;
     std::span<const ExpertDemand> route;
+    // What the routers of the following layers would choose from the same hidden state: for each of
+    // CoreConfig::guessed_layers as many as a token uses, likeliest first. Empty for chunks, and
+    // short near the last layer.
+    std::span<const ExpertIndex> guesses = {};
 };
 
 struct StepDone {

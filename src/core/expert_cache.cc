@@ -7,6 +7,11 @@ namespace bevy {
 ExpertCache::ExpertCache(uint32_t experts, uint32_t slots)
     : experts_(experts), slots_(slots), free_slots_(slots) {
     BEVY_ASSERT(slots > 0);
+    candidates_.reserve(slots);
+}
+
+bool EvictionCandidates::contains(ExpertId expert) const {
+    return cache_.is_evictable(expert, protected_too_);
 }
 
 SlotIndex ExpertCache::slot(ExpertId expert) const {
@@ -14,60 +19,80 @@ SlotIndex ExpertCache::slot(ExpertId expert) const {
     return SlotIndex(experts_[expert.value].slot);
 }
 
+void ExpertCache::count_evictable(const Expert& expert, bool now) {
+    uint32_t change = now ? 1u : ~0u;  // minus one, modulo 2^32
+    evictable_ += change;
+    if (expert.protections == 0)
+        unprotected_ += change;
+}
+
 void ExpertCache::demand(ExpertId expert) {
     Expert& e = experts_[expert.value];
     if (e.demands++ == 0 && e.residency == Residency::kResident)
-        evictable_--;
+        count_evictable(e, false);
 }
 
 void ExpertCache::release(ExpertId expert) {
     Expert& e = experts_[expert.value];
     BEVY_ASSERT(e.demands > 0);
     if (--e.demands == 0 && e.residency == Residency::kResident)
-        evictable_++;
+        count_evictable(e, true);
 }
 
-SlotIndex ExpertCache::begin_read(ExpertId expert, std::span<const uint64_t> scores,
+void ExpertCache::protect(ExpertId expert) {
+    Expert& e = experts_[expert.value];
+    if (e.protections++ == 0 && is_evictable(expert, true))
+        unprotected_--;
+}
+
+void ExpertCache::unprotect(ExpertId expert) {
+    Expert& e = experts_[expert.value];
+    BEVY_ASSERT(e.protections > 0);
+    if (--e.protections == 0 && is_evictable(expert, true))
+        unprotected_++;
+}
+
+uint32_t ExpertCache::free_slot() const {
+    uint32_t i = 0;
+    while (slots_[i])
+        i++;
+    return i;
+}
+
+ExpertId ExpertCache::victim(EvictionPolicy& policy) {
+    bool protected_too = unprotected_ == 0;
+    candidates_.clear();
+    for (const std::optional<ExpertId>& placed : slots_) {
+        if (placed && is_evictable(*placed, protected_too))
+            candidates_.push_back(*placed);
+    }
+    ExpertId chosen = policy.choose({candidates_, *this, protected_too});
+    BEVY_ASSERT(is_evictable(chosen, protected_too));
+    return chosen;
+}
+
+SlotIndex ExpertCache::begin_read(ExpertId expert, EvictionPolicy& policy,
                                   std::optional<ExpertId>& evicted) {
     BEVY_ASSERT(residency(expert) == Residency::kAbsent);
     BEVY_ASSERT(has_room());
     evicted.reset();
-    // One pass finds a free slot or the smallest score. Linear in the slots, a few microseconds,
-    // once per read of megabytes: an ordered structure would cost more, since a visit changes every
-    // score of a layer.
-    std::optional<uint32_t> chosen;
-    uint64_t smallest = 0;
-    for (uint32_t i = 0; i < slots_.size(); i++) {
-        if (!slots_[i]) {
-            chosen = i;
-            break;
-        }
-        if (free_slots_ > 0)
-            continue;  // a free one comes later
-        const Expert& e = experts_[slots_[i]->value];
-        if (e.residency != Residency::kResident || e.demands > 0)
-            continue;
-        uint64_t score = scores[slots_[i]->value];
-        if (!chosen || score < smallest) {
-            chosen = i;
-            smallest = score;
-        }
-    }
-    BEVY_ASSERT(chosen.has_value());
-    if (slots_[*chosen]) {
-        evicted = slots_[*chosen];
-        experts_[evicted->value].residency = Residency::kAbsent;
-        resident_--;
-        evictable_--;
-    } else {
-        free_slots_--;
-    }
-    slots_[*chosen] = expert;
     Expert& e = experts_[expert.value];
+    if (free_slots_ > 0) {
+        e.slot = free_slot();
+        free_slots_--;
+    } else {
+        evicted = victim(policy);
+        Expert& old = experts_[evicted->value];
+        count_evictable(old, false);
+        old.residency = Residency::kAbsent;
+        resident_--;
+        e.slot = old.slot;
+        policy.on_evicted(*evicted);
+    }
+    slots_[e.slot] = expert;
     e.residency = Residency::kLoading;
-    e.slot = *chosen;
     loading_++;
-    return SlotIndex(*chosen);
+    return SlotIndex(e.slot);
 }
 
 void ExpertCache::read_arrived(ExpertId expert) {
@@ -77,7 +102,7 @@ void ExpertCache::read_arrived(ExpertId expert) {
     loading_--;
     resident_++;
     if (e.demands == 0)
-        evictable_++;
+        count_evictable(e, true);
 }
 
 void ExpertCache::read_failed(ExpertId expert) {
@@ -94,6 +119,7 @@ void ExpertCache::check_invariants() const {
     uint32_t loading = 0;
     uint32_t resident = 0;
     uint32_t unpinned = 0;
+    uint32_t unprotected = 0;
     for (uint32_t i = 0; i < slots_.size(); i++) {
         if (!slots_[i]) {
             free++;
@@ -104,12 +130,14 @@ void ExpertCache::check_invariants() const {
         BEVY_ASSERT(e.residency != Residency::kAbsent);
         loading += e.residency == Residency::kLoading;
         resident += e.residency == Residency::kResident;
-        unpinned += e.residency == Residency::kResident && e.demands == 0;
+        unpinned += is_evictable(*slots_[i], true);
+        unprotected += is_evictable(*slots_[i], false);
     }
     BEVY_ASSERT(free == free_slots_);
     BEVY_ASSERT(loading == loading_);
     BEVY_ASSERT(resident == resident_);
     BEVY_ASSERT(unpinned == evictable_);
+    BEVY_ASSERT(unprotected == unprotected_);
     uint32_t placed = 0;
     for (const Expert& e : experts_)
         placed += e.residency != Residency::kAbsent;

@@ -11,6 +11,9 @@
 // expert that is being read collects demands as well: they join the read. A failed read leaves the
 // slot free; errors are never cached.
 //
+// A protection is the weaker claim of a guess: the expert keeps its slot while any other can go,
+// but never against a demand.
+//
 // What it does not do: choose what to read next (fetch_planner.h) or what to compute (policy/).
 #pragma once
 
@@ -38,13 +41,21 @@ public:
     // REQUIRES: a demand() without its release().
     void release(ExpertId expert);
 
-    // True when begin_read() would find a slot: one is free, or an evictable expert can go.
-    bool has_room() const { return free_slots_ > 0 || evictable() > 0; }
+    uint32_t protections(ExpertId expert) const { return experts_[expert.value].protections; }
 
-    // Gives `expert` a slot and marks it as loading. Evicts the evictable expert with the smallest
-    // score if no slot is free; it is stored in `evicted`. REQUIRES: absent, has_room().
-    SlotIndex begin_read(ExpertId expert, std::span<const uint64_t> scores,
-                         std::optional<ExpertId>& evicted);
+    void protect(ExpertId expert);
+    // REQUIRES: a protect() without its unprotect().
+    void unprotect(ExpertId expert);
+
+    // True when begin_read() would find a slot: one is free, or an evictable expert can go.
+    bool has_room() const { return free_slots_ > 0 || evictable_ > 0; }
+    // The same for a guess, which takes no slot from a protected expert.
+    bool has_room_for_guess() const { return free_slots_ > 0 || unprotected_ > 0; }
+
+    // Gives `expert` a slot and marks it as loading. If no slot is free, `policy` names the expert
+    // to evict among the evictable ones, protected ones only if there is no other; it is stored in
+    // `evicted`. REQUIRES: absent, has_room().
+    SlotIndex begin_read(ExpertId expert, EvictionPolicy& policy, std::optional<ExpertId>& evicted);
     // REQUIRES: loading.
     void read_arrived(ExpertId expert);
     void read_failed(ExpertId expert);
@@ -54,6 +65,12 @@ public:
     uint32_t slots_loading() const { return loading_; }
     uint32_t slots_pinned() const { return resident_ - evictable(); }
     uint32_t evictable() const { return evictable_; }
+    // Resident, without demands; with `protected_too`, whoever protects it.
+    bool is_evictable(ExpertId expert, bool protected_too) const {
+        const Expert& e = experts_[expert.value];
+        return e.residency == Residency::kResident && e.demands == 0 &&
+               (protected_too || e.protections == 0);
+    }
 
     void check_invariants() const;
 
@@ -61,8 +78,13 @@ private:
     struct Expert {
         Residency residency = Residency::kAbsent;
         uint32_t demands = 0;
+        uint32_t protections = 0;
         uint32_t slot = 0;  // valid unless absent
     };
+    // Books that `expert` has become evictable, or is no longer, under its present protections.
+    void count_evictable(const Expert& expert, bool now);
+    uint32_t free_slot() const;
+    ExpertId victim(EvictionPolicy& policy);
 
     std::vector<Expert> experts_;
     std::vector<std::optional<ExpertId>> slots_;  // empty: free
@@ -70,6 +92,8 @@ private:
     uint32_t loading_ = 0;
     uint32_t resident_ = 0;
     uint32_t evictable_ = 0;
+    uint32_t unprotected_ = 0;          // of the evictable ones
+    std::vector<ExpertId> candidates_;  // reused by victim()
 };
 
 }  // namespace bevy

@@ -6,12 +6,21 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "base/prng.h"
+#include "core/eviction/scored.h"
 
 namespace bevy {
 namespace {
+
+struct TableEviction final : ScoredEviction {
+    explicit TableEviction(uint32_t experts) : table(experts) {}
+    void on_reveal(const Reveal&) override {}
+    std::span<const uint64_t> scores() const override { return table; }
+    std::vector<uint64_t> table;
+};
 
 struct Model {
     struct Entry {
@@ -20,18 +29,22 @@ struct Model {
     };
     std::map<uint32_t, Entry> placed;
     std::map<uint32_t, uint32_t> demands;
+    std::map<uint32_t, uint32_t> protections;
 
-    // The resident expert without a demand that scores least, the lower slot first.
+    uint32_t count(const std::map<uint32_t, uint32_t>& claims, uint32_t id) const {
+        auto found = claims.find(id);
+        return found == claims.end() ? 0 : found->second;
+    }
+    // The resident expert without a demand that scores least, the lower slot first; a protected
+    // one only if there is no other.
     std::optional<uint32_t> victim(const std::vector<uint64_t>& scores) const {
         std::optional<uint32_t> found;
         auto before = [&](uint32_t a, uint32_t b) {
-            return std::pair(scores[a], placed.at(a).slot) <
-                   std::pair(scores[b], placed.at(b).slot);
+            return std::tuple(count(protections, a) > 0, scores[a], placed.at(a).slot) <
+                   std::tuple(count(protections, b) > 0, scores[b], placed.at(b).slot);
         };
         for (const auto& [id, entry] : placed) {
-            auto demanded = demands.find(id);
-            bool pinned = demanded != demands.end() && demanded->second > 0;
-            if (entry.residency != Residency::kResident || pinned)
+            if (entry.residency != Residency::kResident || count(demands, id) > 0)
                 continue;
             if (!found || before(id, *found))
                 found = id;
@@ -48,12 +61,12 @@ TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
     auto slots = static_cast<uint32_t>(prng.between(1, experts));
     ExpertCache cache(experts, slots);
     Model model;
-    std::vector<uint64_t> scores(experts);
+    TableEviction policy(experts);
     for (int i = 0; i < 2000; i++) {
         ExpertId expert(static_cast<uint32_t>(prng.below(experts)));
         uint32_t e = expert.value;
-        scores[prng.below(experts)] = prng.below(1000);
-        switch (prng.below(5)) {
+        policy.table[prng.below(experts)] = prng.below(1000);
+        switch (prng.below(7)) {
             case 0:
                 cache.demand(expert);
                 model.demands[e]++;
@@ -66,12 +79,14 @@ TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
                 break;
             case 2: {
                 bool room = model.placed.size() < slots;
-                std::optional<uint32_t> victim = model.victim(scores);
+                std::optional<uint32_t> victim = model.victim(policy.table);
                 EXPECT_EQ(cache.has_room(), room || victim);
+                EXPECT_EQ(cache.has_room_for_guess(),
+                          room || (victim && model.count(model.protections, *victim) == 0));
                 if (model.placed.contains(e) || !(room || victim))
                     break;
                 std::optional<ExpertId> evicted;
-                SlotIndex slot = cache.begin_read(expert, scores, evicted);
+                SlotIndex slot = cache.begin_read(expert, policy, evicted);
                 if (room) {
                     EXPECT_FALSE(evicted);
                     for (const auto& [id, entry] : model.placed)
@@ -86,7 +101,17 @@ TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
                 break;
             }
             case 3:
-            case 4: {
+                cache.protect(expert);
+                model.protections[e]++;
+                break;
+            case 4:
+                if (model.protections[e] > 0) {
+                    cache.unprotect(expert);
+                    model.protections[e]--;
+                }
+                break;
+            case 5:
+            case 6: {
                 auto found = model.placed.find(e);
                 if (found == model.placed.end() || found->second.residency != Residency::kLoading)
                     break;

@@ -7,25 +7,19 @@
 namespace bevy {
 
 void FetchPlanner::sort_waiting(const CoreState& state) {
-    order_.clear();
+    waiting_.clear();
     for (uint32_t i = 0; i < state.sequences.size(); i++) {
         if (state.sequences[i].waiting() && !state.sequences[i].abandoned)
-            order_.push_back(i);
+            waiting_.push_back(i);
     }
-    std::ranges::sort(order_, [&](uint32_t a, uint32_t b) {
+    std::ranges::sort(waiting_, [&](uint32_t a, uint32_t b) {
         return state.sequences[a].lags_behind(state.sequences[b]);
     });
 }
 
 std::optional<ExpertId> FetchPlanner::next(const CoreState& state) {
     sort_waiting(state);
-    for (uint32_t i : order_) {
-        for (const Demand& demand : state.sequences[i].demands) {
-            if (state.cache.residency(demand.expert) == Residency::kAbsent && !demand.done)
-                return demand.expert;
-        }
-    }
-    return std::nullopt;
+    return order_->next(state, waiting_);
 }
 
 Duration FetchPlanner::predicted_wait(const CoreState& state, SeqIndex seq, Instant now) {
@@ -34,7 +28,7 @@ Duration FetchPlanner::predicted_wait(const CoreState& state, SeqIndex seq, Inst
     // Experts shared between them are counted twice: the estimate errs towards not waiting.
     uint64_t arrivals = state.reads_inflight;
     sort_waiting(state);
-    for (uint32_t i : order_) {
+    for (uint32_t i : waiting_) {
         for (const Demand& demand : state.sequences[i].demands)
             arrivals += !demand.done && state.cache.residency(demand.expert) == Residency::kAbsent;
         if (i == seq.value)

@@ -48,6 +48,7 @@ struct Sequence {
     std::vector<Demand> demands;  // in router order, or ascending for a chunk
     uint32_t outstanding = 0;     // demands that are not done
     uint32_t missing = 0;         // demands whose expert is not resident
+    uint64_t reveal_number = 0;   // counts reveals of all requests: who asked first
 
     // When this request was first ready for a dense part that it is being held from.
     std::optional<Instant> held_since;

@@ -17,13 +17,19 @@ struct CoreStats {
 
     uint64_t expert_hits = 0;   // (request, expert) demands whose expert was resident when revealed
     uint64_t expert_joins = 0;  // demands whose expert was already being read
-    uint64_t expert_misses = 0;  // demands whose expert was neither resident nor being read
+    uint64_t expert_misses = 0;      // demands whose expert was neither resident nor being read
+    uint64_t expert_prefetched = 0;  // demands whose expert was there, or coming, for a guess alone
 
     uint64_t reads_started = 0;    // StartRead actions
     uint64_t reads_done = 0;       // reads that ended with the expert resident
     uint64_t reads_failed = 0;     // reads that ended with an error, cancelled ones not counted
     uint64_t reads_cancelled = 0;  // CancelRead actions
     uint64_t evictions = 0;        // experts that gave up their slot
+
+    uint64_t guesses = 0;            // experts that a predictor expected at a layer since revealed
+    uint64_t guesses_right = 0;      // of those, experts that were chosen
+    uint64_t prefetches = 0;         // StartRead actions for a guess
+    uint64_t prefetches_useful = 0;  // of those, experts demanded before their guess was over
 
     uint64_t steps = 0;             // StartStep actions
     uint64_t step_sequences = 0;    // sum over steps of the sequences that advanced (group size)

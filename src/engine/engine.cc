@@ -222,7 +222,10 @@ void Engine::tell_core_of_step(const StepInFlight& step, const StepResult& resul
             for (const RoutedExpert& routed : result.results[i].route)
                 demands_.push_back({routed.expert, routed.rows});
         }
-        advanced_.push_back({step.advancing[i], std::span(demands_).subspan(first)});
+        advanced_.push_back(
+            {.seq = step.advancing[i], .route = std::span(demands_).subspan(first)});
+        if (!result.error)
+            advanced_.back().guesses = result.results[i].guesses;
         note_advance(step, step.advancing[i]);
     }
     core_->handle(StepDone{advanced_, result.finished - result.started}, clock_.now());

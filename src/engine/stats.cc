@@ -58,11 +58,16 @@ void for_each_counter(CoreStats& s, const CoreStats& t, Visit visit) {
     visit(s.expert_hits, t.expert_hits);
     visit(s.expert_joins, t.expert_joins);
     visit(s.expert_misses, t.expert_misses);
+    visit(s.expert_prefetched, t.expert_prefetched);
     visit(s.reads_started, t.reads_started);
     visit(s.reads_done, t.reads_done);
     visit(s.reads_failed, t.reads_failed);
     visit(s.reads_cancelled, t.reads_cancelled);
     visit(s.evictions, t.evictions);
+    visit(s.guesses, t.guesses);
+    visit(s.guesses_right, t.guesses_right);
+    visit(s.prefetches, t.prefetches);
+    visit(s.prefetches_useful, t.prefetches_useful);
     visit(s.steps, t.steps);
     visit(s.step_sequences, t.step_sequences);
     visit(s.step_experts, t.step_experts);
@@ -88,7 +93,8 @@ double EngineStats::stall_share() const {
 }
 
 double EngineStats::hit_rate() const {
-    const uint64_t demands = core.expert_hits + core.expert_joins + core.expert_misses;
+    const uint64_t demands =
+        core.expert_hits + core.expert_joins + core.expert_misses + core.expert_prefetched;
     return ratio(static_cast<double>(core.expert_hits), static_cast<double>(demands));
 }
 
@@ -126,9 +132,18 @@ EngineStats EngineStats::since(const EngineStats& earlier) const {
     return rest;
 }
 
+double EngineStats::prefetch_precision() const {
+    return ratio(static_cast<double>(core.prefetches_useful), static_cast<double>(core.prefetches));
+}
+
+double EngineStats::prefetch_recall() const {
+    return ratio(static_cast<double>(core.prefetches_useful),
+                 static_cast<double>(core.prefetches_useful + core.expert_misses));
+}
+
 std::vector<StatRow> stat_rows(const EngineStats& s) {
     const CoreStats& c = s.core;
-    return {
+    std::vector<StatRow> rows = {
         {"requests arrived", count(c.requests_arrived)},
         {"requests finished", count(c.requests_finished)},
         {"requests cancelled", count(c.requests_cancelled)},
@@ -168,6 +183,16 @@ std::vector<StatRow> stat_rows(const EngineStats& s) {
         {"stalled for experts", percent(s.stall_share())},
         {"sampling", seconds(s.sampling)},
     };
+    if (c.prefetches > 0) {
+        rows.push_back({"experts guessed", count(c.guesses)});
+        rows.push_back(
+            {"guesses that were right",
+             percent(ratio(static_cast<double>(c.guesses_right), static_cast<double>(c.guesses)))});
+        rows.push_back({"prefetches", count(c.prefetches)});
+        rows.push_back({"prefetches in time and needed", percent(s.prefetch_precision())});
+        rows.push_back({"missing experts that were prefetched", percent(s.prefetch_recall())});
+    }
+    return rows;
 }
 
 const char* request_phase_name(RequestPhase phase) {

@@ -33,6 +33,10 @@ struct EngineStats {
     double stall_share() const;
     // Part of the demands whose expert was resident when the router chose it, 0 .. 1.
     double hit_rate() const;
+    // Of the prefetches, those whose expert was demanded before its guess was over; and of the
+    // experts that would have been missing, those that a prefetch had brought.
+    double prefetch_precision() const;
+    double prefetch_recall() const;
     // Sequences per step that advanced any.
     double group_size_mean() const;
     // Generated tokens per second of active time.

@@ -252,7 +252,16 @@ SeqResult SimCompute::advance(SeqIndex seq) {
         s.in_pass = false;
         return {seq, {}};
     }
-    return {seq, route(s, stage)};
+    return {seq, route(s, stage), guess(s, stage)};
+}
+
+std::vector<ExpertIndex> SimCompute::guess(const Sequence& s, uint32_t layer) const {
+    std::vector<ExpertIndex> guesses;
+    for (uint32_t ahead = 1; ahead <= options_.guessed_layers && s.rows.size() == 1; ahead++) {
+        if (layer + ahead < options_.model.layers)
+            guesses.append_range(options_.model.route(s.rows[0].hidden, layer + ahead, s.text));
+    }
+    return guesses;
 }
 
 void SimCompute::attend(Sequence& s, uint32_t layer) {

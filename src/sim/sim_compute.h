@@ -21,6 +21,7 @@ struct SimComputeOptions {
     SimModel model;
     uint32_t sequences = 1;
     uint32_t chunk_tokens = 1;
+    uint32_t guessed_layers = 0;
     uint32_t lanes = 1;  // passes of more than one token that may be under way at once
     uint64_t expert_bytes = 1 << 20;
     std::vector<uint64_t> dense_bytes;  // per stage
@@ -77,6 +78,7 @@ private:
     SeqResult advance(SeqIndex seq);
     void attend(Sequence& s, uint32_t layer);
     std::vector<RoutedExpert> route(Sequence& s, uint32_t layer) const;
+    std::vector<ExpertIndex> guess(const Sequence& s, uint32_t layer) const;
     static uint32_t rows_that_chose(const Sequence& s, ExpertIndex expert);
 
     const SimComputeOptions options_;

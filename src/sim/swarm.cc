@@ -253,8 +253,10 @@ void Swarm::check_stats(const EngineStats& stats) {
     if (core.requests_arrived !=
         core.requests_finished + core.requests_cancelled + core.requests_failed)
         log_.violation("requests got lost");
-    if (core.reads_started > core.expert_misses)
-        log_.violation("more reads than misses");
+    if (core.reads_started > core.expert_misses + core.prefetches)
+        log_.violation("more reads than misses and prefetches");
+    if (core.prefetches_useful > core.prefetches || core.guesses_right > core.guesses)
+        log_.violation("more right guesses than guesses");
     if (core.reads_done + core.reads_failed > core.reads_started ||
         core.reads_done + core.reads_failed + core.reads_cancelled < core.reads_started)
         log_.violation("reads got lost");

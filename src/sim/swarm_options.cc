@@ -1,10 +1,13 @@
 // A seed drawn out into options. Extremes are drawn more often than a uniform choice would.
 #include <algorithm>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/prng.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
+#include "core/read_order/registry.h"
 #include "sim/swarm.h"
 
 namespace bevy {
@@ -53,7 +56,16 @@ void draw_core(CoreConfig& core, const SimModel& model, Prng& prng) {
     core.expert_bytes = prng.between(64 * kKiB, 4 * kMiB);
     for (uint32_t stage = 0; stage <= model.layers; stage++)
         core.dense_bytes.push_back(prng.below(8 * kMiB));
-    core.policy = schedule_policies()[prng.below(schedule_policies().size())].name;
+    static const std::vector<std::string> policies = policy_names();
+    do {
+        core.policy = policies[prng.below(policies.size())];
+    } while (core.policy.ends_with("oracle"));  // no simulated router knows the future
+    if (prng.chance(1, 2))
+        core.policy = schedule_policies()[prng.below(schedule_policies().size())].name;
+    core.read_order = read_orders()[prng.below(read_orders().size())].name;
+    core.lookahead = draw(prng, 1, std::min(model.layers, 3u));
+    core.guessed_layers = core.lookahead;
+    core.prefetch_reads_max = draw(prng, 1, 3);
     core.eviction = eviction_policies()[prng.below(eviction_policies().size())].name;
 }
 
@@ -81,6 +93,7 @@ SwarmOptions draw_swarm(uint64_t seed) {
     compute.sequences = options.core.sequences;
     compute.chunk_tokens = options.core.chunk_tokens;
     compute.lanes = options.core.prefill_sequences;
+    compute.guessed_layers = options.core.guessed_layers;
     compute.expert_bytes = options.core.expert_bytes;
     compute.dense_bytes = options.core.dense_bytes;
     compute.bytes_per_second = prng.between(1'000, 50'000) * 1'000'000;
@@ -118,14 +131,15 @@ std::string SwarmOptions::text() const {
         << core.prefill_sequences << ", expert bytes " << core.expert_bytes << ", dense bytes";
     for (uint64_t bytes : core.dense_bytes)
         out << ' ' << bytes;
-    out << ", policy " << core.policy << ", eviction " << core.eviction << "\n  link: transfers "
-        << link.transfers_inflight_max << ", bytes/s " << link.bytes_per_second << ", latency ns "
-        << link.latency.ns << ", jitter ns " << link.jitter.ns << ", fail per mille "
-        << link.fail_per_mille << ", cancel works % " << link.cancel_works_percent
-        << "\n  compute: bytes/s " << compute.bytes_per_second << ", launch ns "
-        << compute.launch.ns << ", row ns " << compute.row.ns << ", fail per mille "
-        << compute.fail_per_mille << ", faults until ns " << compute.faults_until.ns
-        << "\n  workload: clients " << workload.clients << ", gap ns "
+    out << ", policy " << core.policy << ", eviction " << core.eviction << ", read order "
+        << core.read_order << ", lookahead " << core.lookahead << ", prefetch reads "
+        << core.prefetch_reads_max << "\n  link: transfers " << link.transfers_inflight_max
+        << ", bytes/s " << link.bytes_per_second << ", latency ns " << link.latency.ns
+        << ", jitter ns " << link.jitter.ns << ", fail per mille " << link.fail_per_mille
+        << ", cancel works % " << link.cancel_works_percent << "\n  compute: bytes/s "
+        << compute.bytes_per_second << ", launch ns " << compute.launch.ns << ", row ns "
+        << compute.row.ns << ", fail per mille " << compute.fail_per_mille << ", faults until ns "
+        << compute.faults_until.ns << "\n  workload: clients " << workload.clients << ", gap ns "
         << workload.arrival_gap_max.ns << ", prompt max " << workload.prompt_tokens_max
         << ", reply max " << workload.reply_tokens_max << ", stop % " << workload.stop_percent
         << ", cancel % " << workload.cancel_percent << "\n  engine: context "

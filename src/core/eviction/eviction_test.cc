@@ -14,6 +14,7 @@
 
 #include "base/prng.h"
 #include "core/eviction/registry.h"
+#include "core/eviction/scored.h"
 #include "core/expert_cache.h"
 
 namespace bevy {
@@ -51,7 +52,9 @@ struct Routing {
 };
 
 uint64_t misses(const EvictionRow& row, uint32_t slots) {
-    auto policy = row.make({kLayers, kExperts});
+    auto policy = row.make({kLayers, kExperts, kUsed, kRequests, slots});
+    for (uint32_t request = 0; request < kRequests; request++)
+        policy->on_start(SeqIndex(request));
     ExpertCache cache(kLayers * kExperts, slots);
     Routing routing(7);
     uint64_t misses = 0;
@@ -59,13 +62,16 @@ uint64_t misses(const EvictionRow& row, uint32_t slots) {
         for (uint32_t layer = 0; layer < kLayers; layer++) {
             for (uint32_t request = 0; request < kRequests; request++) {
                 auto route = routing.visit(request, layer);
-                policy->on_visit(LayerIndex(layer), route, kRequests);
+                policy->on_reveal({.seq = SeqIndex(request),
+                                   .layer = LayerIndex(layer),
+                                   .used = route,
+                                   .running = kRequests});
                 for (const ExpertDemand& d : route) {
                     ExpertId id(layer * kExperts + d.expert.value);
                     cache.demand(id);
                     if (cache.residency(id) == Residency::kAbsent) {
                         std::optional<ExpertId> evicted;
-                        cache.begin_read(id, policy->scores(), evicted);
+                        cache.begin_read(id, *policy, evicted);
                         cache.read_arrived(id);
                         policy->on_loaded(id);
                         misses++;
@@ -103,22 +109,23 @@ TEST(Eviction, MissCountsAreThoseOfTheGolden) {
 
 // The integers against the definition in floating point.
 TEST(TwoRate, FollowsItsDefinition) {
-    auto policy = make_two_rate_eviction({1, 8});
+    auto policy = make_two_rate_eviction({.layers = 1, .experts_per_layer = 8});
     std::vector<double> fast(8);
     std::vector<double> slow(8);
     Prng prng(3);
     for (int visit = 0; visit < 3000; visit++) {
         uint32_t running = visit < 1500 ? 1 : 3;
         std::vector<ExpertDemand> used = {{ExpertIndex(static_cast<uint32_t>(prng.below(4))), 1}};
-        policy->on_visit(LayerIndex(0), used, running);
+        policy->on_reveal({.used = used, .running = running});
         for (uint32_t e = 0; e < 8; e++) {
             double hit = e == used[0].expert.value;
             fast[e] += (hit - fast[e]) / (4.0 * running);
             slow[e] += (hit - slow[e]) / (128.0 * running);
         }
     }
+    std::span<const uint64_t> scores = static_cast<ScoredEviction&>(*policy).scores();
     for (uint32_t e = 0; e < 8; e++) {
-        double score = static_cast<double>(policy->scores()[e]) / (1 << 30);
+        double score = static_cast<double>(scores[e]) / (1 << 30);
         EXPECT_NEAR(score, fast[e] + slow[e], 1e-5);
     }
 }

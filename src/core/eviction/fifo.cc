@@ -2,17 +2,18 @@
 // policy has to beat.
 #include <vector>
 
-#include "core/eviction/eviction.h"
+#include "core/eviction/registry.h"
+#include "core/eviction/scored.h"
 
 namespace bevy {
 
 namespace {
 
-class Fifo final : public EvictionPolicy {
+class Fifo final : public ScoredEviction {
 public:
     explicit Fifo(const EvictionShape& shape) : scores_(shape.layers * shape.experts_per_layer) {}
 
-    void on_visit(LayerIndex, std::span<const ExpertDemand>, uint32_t) override {}
+    void on_reveal(const Reveal&) override {}
     void on_loaded(ExpertId expert) override { scores_[expert.value] = ++loads_; }
     std::span<const uint64_t> scores() const override { return scores_; }
 

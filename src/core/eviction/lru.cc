@@ -3,24 +3,24 @@
 // used longest ago is often the one needed next.
 #include <vector>
 
-#include "core/eviction/eviction.h"
+#include "core/eviction/registry.h"
+#include "core/eviction/scored.h"
 
 namespace bevy {
 
 namespace {
 
-class Lru final : public EvictionPolicy {
+class Lru final : public ScoredEviction {
 public:
     explicit Lru(const EvictionShape& shape)
         : experts_per_layer_(shape.experts_per_layer),
           scores_(shape.layers * shape.experts_per_layer) {}
 
-    void on_visit(LayerIndex layer, std::span<const ExpertDemand> used, uint32_t) override {
+    void on_reveal(const Reveal& reveal) override {
         visits_++;
-        for (const ExpertDemand& demand : used)
-            scores_[layer.value * experts_per_layer_ + demand.expert.value] = visits_;
+        for (const ExpertDemand& demand : reveal.used)
+            scores_[reveal.layer.value * experts_per_layer_ + demand.expert.value] = visits_;
     }
-    void on_loaded(ExpertId) override {}
     std::span<const uint64_t> scores() const override { return scores_; }
 
 private:

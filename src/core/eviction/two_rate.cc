@@ -11,7 +11,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/eviction/eviction.h"
+#include "core/eviction/registry.h"
+#include "core/eviction/scored.h"
 
 namespace bevy {
 
@@ -21,7 +22,7 @@ constexpr uint64_t kOne = uint64_t{1} << 30;
 constexpr uint64_t kFastVisitsPerRequest = 4;
 constexpr uint64_t kSlowVisitsPerRequest = 128;
 
-class TwoRate final : public EvictionPolicy {
+class TwoRate final : public ScoredEviction {
 public:
     explicit TwoRate(const EvictionShape& shape)
         : experts_per_layer_(shape.experts_per_layer),
@@ -29,11 +30,11 @@ public:
           slow_(fast_.size()),
           scores_(fast_.size()) {}
 
-    void on_visit(LayerIndex layer, std::span<const ExpertDemand> used, uint32_t running) override {
-        uint64_t requests = std::max<uint32_t>(running, 1);
+    void on_reveal(const Reveal& reveal) override {
+        uint64_t requests = std::max<uint32_t>(reveal.running, 1);
         uint64_t fast_visits = kFastVisitsPerRequest * requests;
         uint64_t slow_visits = kSlowVisitsPerRequest * requests;
-        size_t first = size_t{layer.value} * experts_per_layer_;
+        size_t first = size_t{reveal.layer.value} * experts_per_layer_;
         // 32-bit fixed-point shares to keep, so that the loop has no division.
         uint64_t keep_fast = (uint64_t{1} << 32) - (uint64_t{1} << 32) / fast_visits;
         uint64_t keep_slow = (uint64_t{1} << 32) - (uint64_t{1} << 32) / slow_visits;
@@ -41,14 +42,13 @@ public:
             fast_[i] = static_cast<uint32_t>((fast_[i] * keep_fast) >> 32);
             slow_[i] = static_cast<uint32_t>((slow_[i] * keep_slow) >> 32);
         }
-        for (const ExpertDemand& demand : used) {
+        for (const ExpertDemand& demand : reveal.used) {
             fast_[first + demand.expert.value] += static_cast<uint32_t>(kOne / fast_visits);
             slow_[first + demand.expert.value] += static_cast<uint32_t>(kOne / slow_visits);
         }
         for (size_t i = first; i < first + experts_per_layer_; i++)
             scores_[i] = uint64_t{fast_[i]} + slow_[i];
     }
-    void on_loaded(ExpertId) override {}
     std::span<const uint64_t> scores() const override { return scores_; }
 
 private:

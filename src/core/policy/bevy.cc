@@ -31,8 +31,16 @@ namespace bevy {
 
 namespace {
 
+// Rules that an ablation leaves out.
+struct RunaheadRules {
+    bool batch = true;      // requests of the same layer share a step
+    bool lag_first = true;  // else who is ready longest runs first
+};
+
 class Runahead final : public SchedulePolicy {
 public:
+    explicit Runahead(RunaheadRules rules = {}) : rules_(rules) {}
+
     StepChoice choose(CoreState& state, FetchPlanner& planner, Instant now) override {
         ask_again_.reset();
         bool starved = state.reads_inflight < state.reads.size() && !state.cache.has_room() &&
@@ -82,7 +90,11 @@ private:
                 ready_.push_back(i);
         }
         std::ranges::sort(ready_, [&](uint32_t a, uint32_t b) {
-            return state.sequences[a].lags_behind(state.sequences[b]);
+            const Sequence& first = state.sequences[a];
+            const Sequence& second = state.sequences[b];
+            if (!rules_.lag_first && first.reveal_number != second.reveal_number)
+                return first.reveal_number < second.reveal_number;
+            return first.lags_behind(second);
         });
     }
 
@@ -101,10 +113,12 @@ private:
                 lanes--;
             }
             advancing.push_back(SeqIndex(i));
+            if (!rules_.batch)
+                break;
         }
         if (advancing.empty())
             return std::nullopt;
-        if (hold(state, planner, stage, advancing, now))
+        if (rules_.batch && hold(state, planner, stage, advancing, now))
             advancing.clear();
         StartStep step = build(state, stage, advancing);
         if (step.uses.empty() && step.advancing.empty())
@@ -146,8 +160,7 @@ private:
     }
 
     // All resident experts that anybody at the layer needs, and the given sequences advancing.
-    static StartStep build(const CoreState& state, uint32_t stage,
-                           std::vector<SeqIndex> advancing) {
+    StartStep build(const CoreState& state, uint32_t stage, std::vector<SeqIndex> advancing) const {
         StartStep step;
         step.stage = stage;
         std::ranges::sort(advancing);
@@ -155,13 +168,15 @@ private:
             add_advancing(state, seq, step);
         for (uint32_t i = 0; i < state.sequences.size(); i++) {
             const Sequence& s = state.sequences[i];
-            if (s.phase == Phase::kExperts && s.stage == stage)
+            bool alone = !rules_.batch && !advancing.empty() && advancing[0] != SeqIndex(i);
+            if (s.phase == Phase::kExperts && s.stage == stage && !alone)
                 add_resident_uses(state, SeqIndex(i), step);
         }
         sort_step(state, step);
         return step;
     }
 
+    const RunaheadRules rules_;
     std::vector<uint32_t> ready_;  // indices of ready sequences, the most lagging first
     std::optional<Instant> ask_again_;
 };
@@ -170,6 +185,14 @@ private:
 
 std::unique_ptr<SchedulePolicy> make_bevy_policy() {
     return std::make_unique<Runahead>();
+}
+
+std::unique_ptr<SchedulePolicy> make_bevy_unbatched_policy() {
+    return std::make_unique<Runahead>(RunaheadRules{.batch = false});
+}
+
+std::unique_ptr<SchedulePolicy> make_bevy_unordered_policy() {
+    return std::make_unique<Runahead>(RunaheadRules{.lag_first = false});
 }
 
 }  // namespace bevy

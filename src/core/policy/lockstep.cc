@@ -2,6 +2,9 @@
 // missing expert of each request has arrived, then computes. What most engines do, and the baseline
 // that runahead is compared with.
 //
+// The variant with overlap computes the experts that are there while the others arrive: the best
+// that can be done without letting a request leave the layer before the others.
+//
 // Where a layer needs more experts than there are slots, it works in waves: when nothing more can
 // be read, the experts that are there are computed to make room, but nobody advances before all are
 // done.
@@ -15,6 +18,8 @@ namespace {
 
 class Lockstep final : public SchedulePolicy {
 public:
+    explicit Lockstep(bool overlap) : overlap_(overlap) {}
+
     StepChoice choose(CoreState& state, FetchPlanner& planner, Instant) override {
         bool mid_pass = false;
         for (const Sequence& s : state.sequences) {
@@ -58,7 +63,7 @@ private:
         return order;
     }
 
-    static StepChoice choose_layer(const CoreState& state, FetchPlanner& planner) {
+    StepChoice choose_layer(const CoreState& state, FetchPlanner& planner) const {
         bool complete = true;
         StartStep step;
         for (uint32_t i = 0; i < state.sequences.size(); i++) {
@@ -75,19 +80,27 @@ private:
                     add_advancing(state, SeqIndex(i), step);
             }
         } else {
+            if (step.uses.empty())
+                return {};
             bool can_read = planner.next(state).has_value() && state.cache.has_room();
-            if (state.reads_inflight > 0 || can_read || step.uses.empty())
+            if (!overlap_ && (state.reads_inflight > 0 || can_read))
                 return {};
         }
         sort_step(state, step);
         return {std::move(step), {}};
     }
+
+    const bool overlap_;
 };
 
 }  // namespace
 
 std::unique_ptr<SchedulePolicy> make_lockstep_policy() {
-    return std::make_unique<Lockstep>();
+    return std::make_unique<Lockstep>(false);
+}
+
+std::unique_ptr<SchedulePolicy> make_lockstep_overlap_policy() {
+    return std::make_unique<Lockstep>(true);
 }
 
 }  // namespace bevy

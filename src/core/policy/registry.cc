@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/registry.h"
+
 namespace bevy {
 
 namespace {
@@ -9,13 +11,56 @@ namespace {
 constexpr std::array kRows = {
     PolicyRow{"bevy", "runahead: requests go on as soon as their own experts are there",
               make_bevy_policy},
+    PolicyRow{"bevy-request", "runahead of whole requests: each waits for all of its experts",
+              make_bevy_request_policy},
+    PolicyRow{"bevy-unbatched", "ablation: ready requests do not share steps",
+              make_bevy_unbatched_policy},
+    PolicyRow{"bevy-unordered", "ablation: who is ready longest runs first, however far ahead",
+              make_bevy_unordered_policy},
     PolicyRow{"lockstep", "all requests layer by layer; a baseline", make_lockstep_policy},
+    PolicyRow{"lockstep-overlap", "lockstep that computes what is there while the rest arrives",
+              make_lockstep_overlap_policy},
 };
 
 }  // namespace
 
 std::span<const PolicyRow> schedule_policies() {
     return kRows;
+}
+
+Result<PolicyName> parse_policy_name(std::string_view name) {
+    constexpr std::string_view kPrefetch = "prefetch-";
+    std::string_view schedule = name;
+    std::string_view predictor;
+    size_t at = name.starts_with(kPrefetch) ? 0 : name.find("+prefetch-");
+    if (at != std::string_view::npos) {
+        schedule = at == 0 ? "lockstep-overlap" : name.substr(0, at);
+        predictor = name.substr(at + (at == 0 ? 0 : 1) + kPrefetch.size());
+    }
+    PolicyName found;
+    auto row = registry_find(schedule_policies(), "policy", schedule);
+    if (!row) {
+        return fail(ErrorCode::kUnsupported, row.error().message,
+                    row.error().hint + "; any of them with +prefetch-PREDICTOR");
+    }
+    found.schedule = *row;
+    if (at != std::string_view::npos) {
+        auto guesser = registry_find(predictors(), "predictor", predictor);
+        if (!guesser)
+            return std::unexpected(guesser.error());
+        found.predictor = *guesser;
+    }
+    return found;
+}
+
+std::vector<std::string> policy_names() {
+    std::vector<std::string> names;
+    for (const PolicyRow& row : schedule_policies()) {
+        names.emplace_back(row.name);
+        for (const PredictorRow& predictor : predictors())
+            names.push_back(std::string(row.name) + "+prefetch-" + std::string(predictor.name));
+    }
+    return names;
 }
 
 }  // namespace bevy

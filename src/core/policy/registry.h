@@ -1,11 +1,18 @@
 // The table of scheduling policies: names for --policy, help and errors.
+//
+// A name is that of a row, or ROW+prefetch-PREDICTOR (predictor/registry.h); prefetch-PREDICTOR
+// alone means lockstep-overlap, what prefetching engines do.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/error.h"
 #include "core/policy/policy.h"
+#include "core/predictor/registry.h"
 
 namespace bevy {
 
@@ -17,7 +24,20 @@ struct PolicyRow {
 
 std::span<const PolicyRow> schedule_policies();
 
+struct PolicyName {
+    const PolicyRow* schedule = nullptr;
+    const PredictorRow* predictor = nullptr;  // null: no prefetching
+};
+// kUnsupported for an unknown name; the hint lists the known ones.
+Result<PolicyName> parse_policy_name(std::string_view name);
+// Every name that parse_policy_name() takes, the short prefetch-PREDICTOR aside.
+std::vector<std::string> policy_names();
+
 std::unique_ptr<SchedulePolicy> make_bevy_policy();
+std::unique_ptr<SchedulePolicy> make_bevy_request_policy();
+std::unique_ptr<SchedulePolicy> make_bevy_unbatched_policy();
+std::unique_ptr<SchedulePolicy> make_bevy_unordered_policy();
 std::unique_ptr<SchedulePolicy> make_lockstep_policy();
+std::unique_ptr<SchedulePolicy> make_lockstep_overlap_policy();
 
 }  // namespace bevy

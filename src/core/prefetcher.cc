@@ -1,0 +1,127 @@
+#include "core/prefetcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace bevy {
+
+Prefetcher::Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> predictor)
+    : predictor_(std::move(predictor)),
+      lookahead_(config.lookahead),
+      reads_max_(std::min(config.prefetch_reads_max, config.reads_inflight_max)),
+      guesses_(size_t{config.sequences} * config.lookahead),
+      prefetched_(size_t{config.moe_layers} * config.experts_per_layer),
+      unreadable_(prefetched_.size()) {
+    for (Guess& guess : guesses_)
+        guess.experts.reserve(config.experts_used);
+    order_.reserve(config.sequences);
+}
+
+void Prefetcher::drop(CoreState& state, Guess& guess) {
+    if (!guess.valid)
+        return;
+    guess.valid = false;
+    for (ExpertIndex e : guess.experts) {
+        ExpertId expert = state.expert_id(guess.layer.value, e);
+        state.cache.unprotect(expert);
+        if (state.cache.protections(expert) == 0)
+            prefetched_[expert.value] = false;  // nobody expects it any more: it was read in vain
+    }
+}
+
+void Prefetcher::on_end(CoreState& state, SeqIndex seq) {
+    for (uint32_t ahead = 1; ahead <= lookahead_; ahead++)
+        drop(state, guess(seq, ahead));
+    predictor_->on_end(seq);
+}
+
+void Prefetcher::on_reveal(CoreState& state, const Reveal& reveal, CoreStats& stats) {
+    for (const ExpertDemand& demand : reveal.used) {
+        ExpertId expert = state.expert_id(reveal.layer.value, demand.expert);
+        if (!std::exchange(prefetched_[expert.value], false))
+            continue;
+        if (state.cache.residency(expert) != Residency::kAbsent)
+            stats.prefetches_useful++;
+    }
+    for (uint32_t ahead = 1; ahead <= lookahead_; ahead++) {
+        Guess& old = guess(reveal.seq, ahead);
+        if (!old.valid || old.layer != reveal.layer)
+            continue;
+        for (ExpertIndex e : old.experts) {
+            stats.guesses++;
+            stats.guesses_right += std::ranges::contains(reveal.used, e, &ExpertDemand::expert);
+        }
+    }
+    if (reveal.tokens > 1)
+        return;  // a chunk: what it needs says nothing about what comes
+    predictor_->on_reveal(reveal);
+    predict(state, reveal);
+}
+
+void Prefetcher::on_read_done(ExpertId expert, bool ok, bool cancelled) {
+    if (!ok)
+        prefetched_[expert.value] = false;
+    if (!cancelled)
+        unreadable_[expert.value] = !ok;
+}
+
+void Prefetcher::predict(CoreState& state, const Reveal& reveal) {
+    uint32_t layers = state.config.moe_layers;
+    // New guesses are protected before the old ones are dropped, so that an expert in both is never
+    // without protection.
+    std::vector<ExpertIndex> experts;
+    for (uint32_t ahead = 1; ahead <= lookahead_; ahead++) {
+        uint32_t target = reveal.layer.value + ahead;
+        experts.clear();
+        predictor_->predict({.seq = reveal.seq,
+                             .ahead = ahead,
+                             .target = LayerIndex(target % layers),
+                             .next_token = target >= layers},
+                            experts);
+        BEVY_ASSERT(experts.size() <= state.config.experts_used);
+        for (ExpertIndex e : experts)
+            state.cache.protect(state.expert_id(target % layers, e));
+        Guess& place = guess(reveal.seq, ahead);
+        drop(state, place);
+        place.layer = LayerIndex(target % layers);
+        place.experts.assign(experts.begin(), experts.end());
+        place.valid = true;
+    }
+}
+
+std::optional<ExpertId> Prefetcher::next(const CoreState& state) {
+    if (state.reads_inflight >= reads_max_ || !state.cache.has_room_for_guess())
+        return std::nullopt;
+    for (const Read& read : state.reads) {
+        if (read.busy && !read.cancelled && state.cache.demands(read.expert) > 0)
+            return std::nullopt;
+    }
+    order_.clear();
+    for (uint32_t i = 0; i < state.sequences.size(); i++) {
+        if (state.sequences[i].phase != Phase::kFree && !state.sequences[i].abandoned)
+            order_.push_back(i);
+    }
+    std::ranges::sort(order_, [&](uint32_t a, uint32_t b) {
+        return state.sequences[a].lags_behind(state.sequences[b]);
+    });
+    for (uint32_t ahead = 1; ahead <= lookahead_; ahead++) {
+        for (uint32_t i : order_) {
+            const Guess& candidate = guess(SeqIndex(i), ahead);
+            if (!candidate.valid)
+                continue;
+            for (ExpertIndex e : candidate.experts) {
+                ExpertId expert = state.expert_id(candidate.layer.value, e);
+                if (state.cache.residency(expert) != Residency::kAbsent ||
+                    unreadable_[expert.value])
+                    continue;
+                prefetched_[expert.value] = true;
+                return expert;
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace bevy
