@@ -29,6 +29,11 @@ public:
         return {static_cast<int64_t>(dense_bytes_[stage]) / 1024 * picoseconds_per_byte_ * 1024 /
                 1000};
     }
+    // What computing that many distinct experts takes.
+    Duration experts(uint32_t distinct) const {
+        return {static_cast<int64_t>(distinct * expert_bytes_) / 1024 * picoseconds_per_byte_ *
+                1024 / 1000};
+    }
     // Between two arrivals while demand reads are queued. Zero while nothing is known.
     Duration read_interval() const { return {read_interval_ns_}; }
 

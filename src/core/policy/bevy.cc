@@ -118,45 +118,52 @@ private:
         }
         if (advancing.empty())
             return std::nullopt;
-        if (rules_.batch && hold(state, planner, stage, advancing, now))
-            advancing.clear();
         StartStep step = build(state, stage, advancing);
+        if (rules_.batch && hold(state, planner, step, now))
+            step = build(state, stage, {});
         if (step.uses.empty() && step.advancing.empty())
             return std::nullopt;
         return step;
     }
 
-    // True: the dense part of `stage` should wait for a joiner. Remembers until when at most.
-    bool hold(CoreState& state, FetchPlanner& planner, uint32_t stage,
-              const std::vector<SeqIndex>& ready, Instant now) {
-        if (stage == 0) {
+    // True: the dense part of `step` should wait for a joiner, and only its experts be computed
+    // now. Remembers until when at most.
+    bool hold(CoreState& state, FetchPlanner& planner, const StartStep& step, Instant now) {
+        if (step.stage == 0) {
             // Tokens of the last head step are being sampled right now: their requests join in a
             // moment.
             return std::ranges::any_of(
                 state.sequences, [](const Sequence& s) { return s.phase == Phase::kSampling; });
         }
-        Duration saving = state.costs.dense(stage);
-        Instant held_since = now;
-        for (SeqIndex seq : ready) {
+        // The experts have to be computed in any case; the wait begins when they are.
+        Instant held_since = now + state.costs.experts(distinct_experts(step));
+        for (SeqIndex seq : step.advancing) {
             if (auto since = state.sequences[seq.value].held_since)
                 held_since = std::min(held_since, *since);
         }
-        Instant deadline = held_since + saving;
+        Instant deadline = held_since + state.costs.dense(step.stage);
         if (now >= deadline)
             return false;
         for (uint32_t i = 0; i < state.sequences.size(); i++) {
             const Sequence& s = state.sequences[i];
-            if (!s.waiting() || s.stage != stage)
+            if (!s.waiting() || s.stage != step.stage)
                 continue;
             if (now + planner.predicted_wait(state, SeqIndex(i), now) > deadline)
                 continue;
-            for (SeqIndex seq : ready)
+            for (SeqIndex seq : step.advancing)
                 state.sequences[seq.value].held_since = held_since;
             if (!ask_again_ || deadline < *ask_again_)
                 ask_again_ = deadline;
             return true;
         }
         return false;
+    }
+
+    static uint32_t distinct_experts(const StartStep& step) {
+        uint32_t distinct = 0;
+        for (size_t i = 0; i < step.uses.size(); i++)
+            distinct += i == 0 || step.uses[i].expert != step.uses[i - 1].expert;
+        return distinct;
     }
 
     // All resident experts that anybody at the layer needs, and the given sequences advancing.
