@@ -150,6 +150,9 @@ void Core::account(Instant now) {
         return;
     if (state_->reads_inflight > 0)
         stats_.link_busy += passed;
+    state_->costs.on_time(passed, state_->link_wanted());
+    if (!state_->step)
+        state_->idle += passed;
     if (state_->step)
         stats_.compute_busy += passed;
     else if (std::ranges::any_of(state_->sequences, &Sequence::waiting))
@@ -267,7 +270,7 @@ void Core::finish_uses(const StartStep& step) {
 void Core::advance(Sequence& s, const StartStep& step, const SequenceAdvanced& result) {
     BEVY_ASSERT(s.phase == Phase::kStep && s.outstanding == 0);
     const CoreConfig& config = state_->config;
-    s.held_since.reset();
+    s.held_at_idle.reset();
     s.demands.clear();
     if (step.stage == config.moe_layers) {
         s.progress++;

@@ -92,12 +92,9 @@ void Prefetcher::predict(CoreState& state, const Reveal& reveal) {
 }
 
 std::optional<ExpertId> Prefetcher::next(const CoreState& state) {
-    if (state.reads_inflight >= reads_max_ || !state.cache.has_room_for_guess())
+    if (state.reads_inflight >= reads_max_ || !state.cache.has_room_for_guess() ||
+        state.link_wanted())
         return std::nullopt;
-    for (const Read& read : state.reads) {
-        if (read.busy && !read.cancelled && state.cache.demands(read.expert) > 0)
-            return std::nullopt;
-    }
     order_.clear();
     for (uint32_t i = 0; i < state.sequences.size(); i++) {
         if (state.sequences[i].phase != Phase::kFree && !state.sequences[i].abandoned)

@@ -50,8 +50,8 @@ struct Sequence {
     uint32_t missing = 0;         // demands whose expert is not resident
     uint64_t reveal_number = 0;   // counts reveals of all requests: who asked first
 
-    // When this request was first ready for a dense part that it is being held from.
-    std::optional<Instant> held_since;
+    // CoreState::idle when this request was first ready for a dense part that it is held from.
+    std::optional<Duration> held_at_idle;
 
     bool prefilling() const { return position < prompt_tokens; }
     // Everything that the next dense part needs is computed or can be computed in the same step.

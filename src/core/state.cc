@@ -10,6 +10,12 @@ PassRange CoreState::next_pass(const Sequence& s) const {
     return {s.position, tokens, s.position + tokens == s.target};
 }
 
+bool CoreState::link_wanted() const {
+    return std::ranges::any_of(reads, [&](const Read& read) {
+        return read.busy && !read.cancelled && cache.demands(read.expert) > 0;
+    });
+}
+
 bool CoreState::wants_lane(const Sequence& s) const {
     return next_pass(s).tokens > 1;
 }

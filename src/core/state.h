@@ -40,6 +40,7 @@ struct CoreState {
     Instant last_arrival;
     std::optional<StartStep> step;  // the step in flight
     Instant step_started;
+    Duration idle;  // time without a step in flight, in all
 
     ExpertId expert_id(uint32_t layer, ExpertIndex expert) const {
         return ExpertId(layer * config.experts_per_layer + expert.value);
@@ -47,6 +48,8 @@ struct CoreState {
     ExpertIndex expert_index(ExpertId id) const {
         return ExpertIndex(id.value % config.experts_per_layer);
     }
+    // True while a read that some request needs is in flight.
+    bool link_wanted() const;
     // Whether the pass that `s` would start next needs a prefill lane, and whether one is free.
     // `taken`: lanes that other sequences of the same step take.
     bool wants_lane(const Sequence& s) const;

@@ -12,9 +12,12 @@
 //    any request at that layer needs, waiting requests included; their outputs are kept until the
 //    rest is there.
 //
-// 3. Bounded hold. The dense part of the next layer reads weights that all requests share. If
-//    another request of the layer is expected to be complete soon, the ready ones wait for it, at
-//    most as long as sharing that part saves. Other layers run meanwhile.
+// 3. Bounded hold. The dense part of the next layer, and above all the output head, reads weights
+//    that all requests share. The ready ones wait for others of the layer, or for those who lag
+//    behind it in the same token, while they may be expected to catch up: their experts are
+//    computed, but not the dense part. Other layers run meanwhile, which costs nothing; the
+//    processor idles for a hold at most as long as sharing that part saves. Whoever is held reveals
+//    no demand, so all this is done only as far as the link has time to spare.
 //
 // 4. No idling. When nobody is ready, or when the link has no slot to read into, the resident
 //    experts of waiting requests are computed, all of one layer in one launch. That also frees
@@ -135,28 +138,41 @@ private:
             return std::ranges::any_of(
                 state.sequences, [](const Sequence& s) { return s.phase == Phase::kSampling; });
         }
-        // The experts have to be computed in any case; the wait begins when they are.
-        Instant held_since = now + state.costs.experts(distinct_experts(step));
+        Duration held_at_idle = state.idle;
+        uint64_t progress = 0;
         for (SeqIndex seq : step.advancing) {
-            if (auto since = state.sequences[seq.value].held_since)
-                held_since = std::min(held_since, *since);
+            const Sequence& s = state.sequences[seq.value];
+            held_at_idle = std::min(held_at_idle, s.held_at_idle.value_or(held_at_idle));
+            progress = std::max(progress, s.progress);
         }
-        Instant deadline = held_since + state.costs.dense(step.stage);
-        if (now >= deadline)
+        Duration budget = state.costs.dense(step.stage) - (state.idle - held_at_idle);
+        if (budget.ns <= 0)
             return false;
+        // The experts have to be computed in any case; the processor idles when they are.
+        Duration busy = state.costs.spare_twice(state.costs.experts(distinct_experts(step)));
         for (uint32_t i = 0; i < state.sequences.size(); i++) {
             const Sequence& s = state.sequences[i];
-            if (!s.waiting() || s.stage != step.stage)
+            if (!s.waiting() || s.abandoned || !joins(state, s, step.stage, progress))
                 continue;
-            if (now + planner.predicted_wait(state, SeqIndex(i), now) > deadline)
+            Duration patience = s.stage == step.stage ? budget : state.costs.spare(budget);
+            if (planner.predicted_wait(state, SeqIndex(i), now) > patience + busy)
                 continue;
             for (SeqIndex seq : step.advancing)
-                state.sequences[seq.value].held_since = held_since;
+                state.sequences[seq.value].held_at_idle = held_at_idle;
+            Instant deadline = now + budget + busy;
             if (!ask_again_ || deadline < *ask_again_)
                 ask_again_ = deadline;
             return true;
         }
         return false;
+    }
+
+    // `s` is at the stage, or on its way there in the same token.
+    static bool joins(const CoreState& state, const Sequence& s, uint32_t stage,
+                      uint64_t progress) {
+        if (s.stage >= stage)
+            return s.stage == stage;
+        return s.progress <= progress && progress - s.progress <= state.config.moe_layers;
     }
 
     static uint32_t distinct_experts(const StartStep& step) {
