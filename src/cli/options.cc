@@ -244,6 +244,10 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
     app.add_option("--trace", o.session.trace, "write a timeline for Perfetto or chrome://tracing")
         ->group(kOutput)
         ->type_name("FILE");
+    app.add_option("--record-routes", o.session.record_routes,
+                   "write which experts each generated token used, for bevy sim --trace")
+        ->group(kOutput)
+        ->type_name("FILE");
     CLI::Option* verbose =
         app.add_flag("-v,--verbose", o.output.verbose, "show plan and notices")->group(kOutput);
     app.add_flag("-q,--quiet", o.output.quiet, "texts and errors only")

@@ -33,7 +33,8 @@ struct SessionOptions {
     std::string policy = "bevy";
     std::string eviction = "two-rate";
     LinkOptions link;
-    std::string trace;  // path; empty: none
+    std::string trace;          // path; empty: none
+    std::string record_routes;  // path; empty: none
 };
 
 struct GenerationOptions {

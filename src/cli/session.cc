@@ -129,9 +129,11 @@ struct Session::Parts {
     std::unique_ptr<Link> link;
     std::unique_ptr<GgmlCompute> compute;
     std::unique_ptr<TraceRecorder> trace;
+    std::unique_ptr<RouteRecorder> routes;
     std::unique_ptr<EngineThread> engine;
 
     Status connect(Planned planned, const SessionEvents& events);
+    Status open_recorders(const CoreConfig& core);
     void tell(const SessionEvents& events, const std::vector<std::string>& notices) const {
         for (const std::string& notice : notices) {
             if (events.notice)
@@ -166,17 +168,32 @@ Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
     if (!made_compute)
         return std::unexpected(made_compute.error());
     compute = std::move(*made_compute);
+    if (Status status = open_recorders(config.core); !status)
+        return status;
+    Result<std::unique_ptr<EngineThread>> started =
+        EngineThread::start(config, *link, *compute, clock, trace.get(), routes.get());
+    if (!started)
+        return std::unexpected(started.error());
+    engine = std::move(*started);
+    return {};
+}
+
+Status Session::Parts::open_recorders(const CoreConfig& core) {
     if (!options.trace.empty()) {
         Result<std::unique_ptr<TraceRecorder>> recorder = TraceRecorder::open(options.trace);
         if (!recorder)
             return std::unexpected(recorder.error());
         trace = std::move(*recorder);
     }
-    Result<std::unique_ptr<EngineThread>> started =
-        EngineThread::start(config, *link, *compute, clock, trace.get());
-    if (!started)
-        return std::unexpected(started.error());
-    engine = std::move(*started);
+    if (!options.record_routes.empty()) {
+        Result<std::unique_ptr<RouteRecorder>> recorder =
+            RouteRecorder::open(options.record_routes, {.layers = core.moe_layers,
+                                                        .experts = core.experts_per_layer,
+                                                        .top_k = core.experts_used});
+        if (!recorder)
+            return std::unexpected(recorder.error());
+        routes = std::move(*recorder);
+    }
     return {};
 }
 
@@ -221,7 +238,9 @@ const MemoryPlan& Session::plan() const {
 
 Status Session::close() {
     parts_->engine->stop();
-    return parts_->trace ? parts_->trace->close() : Status();
+    Status timeline = parts_->trace ? parts_->trace->close() : Status();
+    Status routes = parts_->routes ? parts_->routes->close() : Status();
+    return timeline ? routes : timeline;
 }
 
 Result<MemoryPlan> plan_session(const OpenedModel& model, const SessionOptions& options) {

@@ -44,8 +44,8 @@ public:
     uint32_t context() const;
     const MemoryPlan& plan() const;
 
-    // Cancels what still runs, stops the engine and writes the trace. Error: the trace could not be
-    // written.
+    // Cancels what still runs, stops the engine and writes timeline and routes. Error: one of them
+    // could not be written.
     Status close();
 
 private:

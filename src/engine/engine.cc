@@ -19,7 +19,7 @@ constexpr Duration kWaitMax = milliseconds(500);
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, Link& link,
                                                Compute& compute, const Clock& clock,
-                                               TraceRecorder* trace) {
+                                               TraceRecorder* trace, RouteRecorder* routes) {
     if (config.context_per_sequence < 2)
         return fail(ErrorCode::kInvalidArgument,
                     "a context of " + std::to_string(config.context_per_sequence) +
@@ -35,17 +35,18 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, Link&
     Result<std::unique_ptr<Core>> core = Core::create(config.core);
     if (!core)
         return std::unexpected(std::move(core.error()));
-    return std::make_unique<Engine>(config, std::move(*core), link, compute, clock, trace);
+    return std::make_unique<Engine>(config, std::move(*core), link, compute, clock, trace, routes);
 }
 
 Engine::Engine(const EngineConfig& config, std::unique_ptr<Core> core, Link& link, Compute& compute,
-               const Clock& clock, TraceRecorder* trace)
+               const Clock& clock, TraceRecorder* trace, RouteRecorder* routes)
     : config_(config),
       core_(std::move(core)),
       link_(link),
       compute_(compute),
       clock_(clock),
       trace_(trace),
+      routes_(routes),
       mailbox_(config.mailbox_max, link, clock),
       sequences_(config.core.sequences),
       reads_(config.core.reads_inflight_max),
@@ -221,6 +222,8 @@ void Engine::tell_core_of_step(const StepInFlight& step, const StepResult& resul
             BEVY_ASSERT(result.results[i].seq == step.advancing[i]);
             for (const RoutedExpert& routed : result.results[i].route)
                 demands_.push_back({routed.expert, routed.rows});
+            if (routes_)
+                record_route(step.stage, result.results[i]);
         }
         advanced_.push_back(
             {.seq = step.advancing[i], .route = std::span(demands_).subspan(first)});
@@ -244,6 +247,13 @@ void Engine::note_advance(const StepInFlight& step, SeqIndex seq) {
     stats_.tokens_prompt += std::min(live->pass_end, prompt) - std::min(live->pass_first, prompt);
     if (live->pass_wants_logits)
         to_sample_.push_back({live->id, seq, step.number});
+}
+
+void Engine::record_route(uint32_t stage, const SeqResult& result) {
+    const Live* live = running(result.seq);
+    const bool generated = live && live->pass_first >= live->timings.tokens_prompt;
+    if (generated && !result.route.empty())
+        routes_->route(live->id, LayerIndex(stage), result.route);
 }
 
 bool Engine::sample() {

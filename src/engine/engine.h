@@ -3,7 +3,7 @@
 //
 // It owns no thread and no clock: whoever calls step() is the engine thread, and time comes in
 // through the constructor, so production and simulation run the same engine. Link, compute, clock
-// and recorder outlive it.
+// and recorders outlive it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "core/core.h"
 #include "engine/generation.h"
 #include "engine/mailbox.h"
+#include "engine/route_recorder.h"
 #include "engine/stats.h"
 #include "engine/trace_recorder.h"
 #include "storage/link.h"
@@ -35,14 +36,15 @@ struct EngineConfig {
 
 class Engine {
 public:
-    // Refuses a configuration that the core, the link or the context can't serve. `trace` may be
-    // null.
+    // Refuses a configuration that the core, the link or the context can't serve. `trace` and
+    // `routes` may be null.
     static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, Link& link,
                                                   Compute& compute, const Clock& clock,
-                                                  TraceRecorder* trace = nullptr);
+                                                  TraceRecorder* trace = nullptr,
+                                                  RouteRecorder* routes = nullptr);
     // The same with a core made by the caller, who knows it to match `config`.
     Engine(const EngineConfig& config, std::unique_ptr<Core> core, Link& link, Compute& compute,
-           const Clock& clock, TraceRecorder* trace);
+           const Clock& clock, TraceRecorder* trace, RouteRecorder* routes = nullptr);
     // REQUIRES: done(), or that step() was never called.
     ~Engine();
     Engine(const Engine&) = delete;
@@ -138,6 +140,7 @@ private:
     void fail_running(const Error& error);
     void tell_core_of_step(const StepInFlight& step, const StepResult& result);
     void note_advance(const StepInFlight& step, SeqIndex seq);
+    void record_route(uint32_t stage, const SeqResult& result);
     void sample(const SampleJob& job);
     void tell_core_of_samples();
 
@@ -162,6 +165,7 @@ private:
     Compute& compute_;
     const Clock& clock_;
     TraceRecorder* const trace_;
+    RouteRecorder* const routes_;
     Mailbox mailbox_;
 
     std::map<RequestId, std::unique_ptr<Live>> live_;  // taken by the core, not yet ended

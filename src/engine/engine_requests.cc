@@ -65,6 +65,8 @@ void Engine::finish(RequestId id, FinishReason reason, std::optional<Error> erro
             trace_->request_end(id, now);  // prefill or decode
         trace_->request_end(id, now);
     }
+    if (routes_)
+        routes_->finished(id);
     finished_.push_back({std::move(live), reason, std::move(error)});
 }
 

@@ -6,8 +6,10 @@ namespace bevy {
 
 Result<std::unique_ptr<EngineThread>> EngineThread::start(const EngineConfig& config, Link& link,
                                                           Compute& compute, const Clock& clock,
-                                                          TraceRecorder* trace) {
-    Result<std::unique_ptr<Engine>> engine = Engine::create(config, link, compute, clock, trace);
+                                                          TraceRecorder* trace,
+                                                          RouteRecorder* routes) {
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::create(config, link, compute, clock, trace, routes);
     if (!engine)
         return std::unexpected(std::move(engine.error()));
     return std::unique_ptr<EngineThread>(new EngineThread(std::move(*engine), link));

@@ -23,7 +23,8 @@ public:
     // Checks the configuration and starts the thread.
     static Result<std::unique_ptr<EngineThread>> start(const EngineConfig& config, Link& link,
                                                        Compute& compute, const Clock& clock,
-                                                       TraceRecorder* trace = nullptr);
+                                                       TraceRecorder* trace = nullptr,
+                                                       RouteRecorder* routes = nullptr);
     ~EngineThread();
     EngineThread(const EngineThread&) = delete;
     EngineThread& operator=(const EngineThread&) = delete;

@@ -107,6 +107,8 @@ class Errors(unittest.TestCase):
 
     def test_outputs_that_can_not_be_written(self):
         self.refused(generate("-p", "x", "--trace", "/no/such/folder/t.json"), 1, "/no/such/folder")
+        self.refused(generate("-p", "x", "--record-routes", "/no/such/folder/t.rtrace"), 1,
+                     "/no/such/folder")
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([BEVY, "run", "-m", MODEL, "-p", "x", "-n", "4", "-t", "1"],
                                   stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
@@ -181,6 +183,20 @@ class Output(unittest.TestCase):
             self.assertTrue({line["finish_reason"] for line in lines} <= {"length", "stop"})
             texts.append([line["text"] for line in lines])
         self.assertEqual(texts[0], texts[1])
+
+    def test_recorded_routes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.rtrace")
+            result = generate("-p", "Once upon a time", "-p", "Tell me", "--ignore-eos",
+                              "--record-routes", path)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(path, "rb") as file:
+                content = file.read()
+        requests, layers, experts, used = struct.unpack_from("<4s4I", content)[1:]
+        self.assertEqual(requests, 2)
+        self.assertGreater(experts, used)
+        # Of eight tokens each, the last is not computed.
+        self.assertEqual(len(content), 20 + 2 * (4 + 7 * layers * used))
 
     def test_stop_string(self):
         result = generate("--jsonl", "-p", "Once upon a time", "--stop", "was")

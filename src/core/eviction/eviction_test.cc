@@ -88,6 +88,7 @@ uint64_t misses(const EvictionRow& row, uint32_t slots) {
 TEST(Eviction, MissCountsAreThoseOfTheGolden) {
     const std::map<std::string, std::vector<uint64_t>> golden = {
         {"two-rate", {9946, 7696, 3995, 1006}},
+        {"reuse", {9723, 7516, 3769, 1008}},
         {"lru", {10892, 10892, 4794, 1269}},
         {"fifo", {10892, 10892, 5707, 2059}},
     };

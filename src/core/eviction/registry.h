@@ -19,6 +19,7 @@ std::span<const EvictionRow> eviction_policies();
 
 std::unique_ptr<EvictionPolicy> make_fifo_eviction(const EvictionShape& shape);
 std::unique_ptr<EvictionPolicy> make_lru_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_reuse_eviction(const EvictionShape& shape);
 std::unique_ptr<EvictionPolicy> make_two_rate_eviction(const EvictionShape& shape);
 
 }  // namespace bevy
