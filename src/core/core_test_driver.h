@@ -41,6 +41,13 @@ inline std::vector<ExpertDemand> experts(std::initializer_list<uint32_t> indices
     return demands;
 }
 
+inline std::vector<ExpertIndex> indices(std::initializer_list<uint32_t> values) {
+    std::vector<ExpertIndex> indices;
+    for (uint32_t i : values)
+        indices.emplace_back(i);
+    return indices;
+}
+
 class CoreDriver {
 public:
     // What the router of `layer` chooses for `request` at this point of its life.

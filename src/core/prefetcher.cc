@@ -95,7 +95,8 @@ std::optional<ExpertId> Prefetcher::next(const CoreState& state) {
     if (state.reads_inflight >= reads_max_ || !state.cache.has_room_for_guess())
         return std::nullopt;
     for (const Read& read : state.reads) {
-        if (read.busy && !read.cancelled && state.cache.demands(read.expert) > 0)
+        // One that was cancelled before it was demanded counts: it may yet have to be read again.
+        if (read.busy && state.cache.demands(read.expert) > 0)
             return std::nullopt;
     }
     order_.clear();
@@ -122,6 +123,26 @@ std::optional<ExpertId> Prefetcher::next(const CoreState& state) {
         }
     }
     return std::nullopt;
+}
+
+void Prefetcher::check_invariants(const CoreState& state) const {
+    std::vector<uint32_t> protections(prefetched_.size());
+    for (size_t i = 0; i < guesses_.size(); i++) {
+        if (!guesses_[i].valid)
+            continue;
+        BEVY_ASSERT(state.sequences[i / lookahead_].phase != Phase::kFree);
+        for (ExpertIndex e : guesses_[i].experts)
+            protections[state.expert_id(guesses_[i].layer.value, e).value]++;
+    }
+    for (uint32_t i = 0; i < protections.size(); i++) {
+        ExpertId expert(i);
+        BEVY_ASSERT(protections[i] == state.cache.protections(expert));
+        if (!prefetched_[i])
+            continue;
+        BEVY_ASSERT(protections[i] > 0);
+        BEVY_ASSERT(state.cache.residency(expert) != Residency::kAbsent);
+        BEVY_ASSERT(state.cache.demands(expert) == 0);
+    }
 }
 
 }  // namespace bevy
