@@ -462,6 +462,7 @@ std::optional<Action> Core::next_step(Instant now) {
     if (!choice.step)
         return std::nullopt;
     StartStep& step = *choice.step;
+    BEVY_ASSERT(!step.uses.empty() || !step.advancing.empty());
     for (size_t i = 0; i < step.advancing.size(); i++) {
         Sequence& s = state_->sequences[step.advancing[i].value];
         BEVY_ASSERT(s.ready() && s.stage == step.stage);
