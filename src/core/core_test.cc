@@ -11,29 +11,6 @@
 namespace bevy {
 namespace {
 
-CoreConfig small_config() {
-    CoreConfig config;
-    config.moe_layers = 2;
-    config.experts_per_layer = 4;
-    config.experts_used = 2;
-    config.slots = 8;
-    config.sequences = 4;
-    config.queue_max = 8;
-    config.reads_inflight_max = 2;
-    config.chunk_tokens = 8;
-    config.prefill_sequences = 2;
-    config.expert_bytes = 1 << 20;
-    config.dense_bytes = {0, 0, 0};  // nothing is saved by waiting: no holds
-    return config;
-}
-
-std::vector<ExpertDemand> experts(std::initializer_list<uint32_t> indices) {
-    std::vector<ExpertDemand> demands;
-    for (uint32_t i : indices)
-        demands.push_back({ExpertIndex(i), 1});
-    return demands;
-}
-
 // Request r uses experts (r, r+1) at every layer: neighbours share one.
 CoreDriver::Router neighbours() {
     return [](RequestId request, uint32_t) {

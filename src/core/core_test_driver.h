@@ -1,9 +1,11 @@
 // A hand-stepped world around the core, for tests: performs every decision at once, lets the test
-// say when reads arrive, when a step ends, and what the routers choose. No time passes unless the
-// test says so.
+// say when reads arrive, when a step ends, and what the routers choose and guess. No time passes
+// unless the test says so.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,13 +17,48 @@
 
 namespace bevy {
 
+// Two layers of four experts, room for all of them, two reads at once.
+inline CoreConfig small_config() {
+    CoreConfig config;
+    config.moe_layers = 2;
+    config.experts_per_layer = 4;
+    config.experts_used = 2;
+    config.slots = 8;
+    config.sequences = 4;
+    config.queue_max = 8;
+    config.reads_inflight_max = 2;
+    config.chunk_tokens = 8;
+    config.prefill_sequences = 2;
+    config.expert_bytes = 1 << 20;
+    config.dense_bytes = {0, 0, 0};  // nothing is saved by waiting: no holds
+    return config;
+}
+
+inline std::vector<ExpertDemand> experts(std::initializer_list<uint32_t> indices) {
+    std::vector<ExpertDemand> demands;
+    for (uint32_t i : indices)
+        demands.push_back({ExpertIndex(i), 1});
+    return demands;
+}
+
+inline std::vector<ExpertIndex> indices(std::initializer_list<uint32_t> values) {
+    std::vector<ExpertIndex> indices;
+    for (uint32_t i : values)
+        indices.emplace_back(i);
+    return indices;
+}
+
 class CoreDriver {
 public:
     // What the router of `layer` chooses for `request` at this point of its life.
     using Router = std::function<std::vector<ExpertDemand>(RequestId request, uint32_t layer)>;
+    // What is guessed there for the following layers (SequenceAdvanced::guesses).
+    using Guesser = std::function<std::vector<ExpertIndex>(RequestId request, uint32_t layer)>;
 
-    CoreDriver(const CoreConfig& config, Router router)
-        : core_(std::move(Core::create(config).value())), router_(std::move(router)) {}
+    CoreDriver(const CoreConfig& config, Router router, Guesser guesser = {})
+        : core_(std::move(Core::create(config).value())),
+          router_(std::move(router)),
+          guesser_(std::move(guesser)) {}
 
     Core& core() { return *core_; }
     const CoreState& state() const { return core_->state(); }
@@ -55,11 +92,23 @@ public:
     // The oldest read in flight ends.
     void finish_read(bool ok = true) {
         BEVY_ASSERT(!reads.empty());
-        StartRead read = reads.front();
-        reads.erase(reads.begin());
-        handle(ReadDone{read.ticket, ok, milliseconds(1)});
+        finish_read_of(reads.front().expert, ok);
+    }
+    void finish_read_of(ExpertId expert, bool ok = true) {
+        auto read = std::ranges::find(reads, expert, &StartRead::expert);
+        BEVY_ASSERT(read != reads.end());
+        Ticket ticket = read->ticket;
+        reads.erase(read);
+        handle(ReadDone{ticket, ok, milliseconds(1)});
         if (ok)
-            arrived.push_back(read.expert);
+            arrived.push_back(expert);
+    }
+    // In the order in which they were started.
+    std::vector<uint32_t> experts_in_flight() const {
+        std::vector<uint32_t> experts;
+        for (const StartRead& read : reads)
+            experts.push_back(read.expert.value);
+        return experts;
     }
 
     // The step in flight ends; sequences at a router reveal what `router` says.
@@ -68,12 +117,16 @@ public:
         StartStep done = *step;
         step.reset();
         std::vector<std::vector<ExpertDemand>> routes(done.advancing.size());
+        std::vector<std::vector<ExpertIndex>> guesses(done.advancing.size());
         std::vector<SequenceAdvanced> results;
         for (size_t i = 0; i < done.advancing.size(); i++) {
             SeqIndex seq = done.advancing[i];
-            if (done.stage < state().config.moe_layers)
+            if (done.stage < state().config.moe_layers) {
                 routes[i] = router_(requests_by_seq[seq], done.stage);
-            results.push_back({seq, routes[i]});
+                if (guesser_)
+                    guesses[i] = guesser_(requests_by_seq[seq], done.stage);
+            }
+            results.push_back({seq, routes[i], guesses[i]});
         }
         handle(StepDone{results, milliseconds(1)});
         return done;
@@ -129,6 +182,7 @@ private:
 
     std::unique_ptr<Core> core_;
     Router router_;
+    Guesser guesser_;
     Instant now_{1};
     uint64_t requests_ = 0;
 };

@@ -53,6 +53,29 @@ struct Model {
     }
 };
 
+void begin_read(ExpertCache& cache, Model& model, TableEviction& policy, ExpertId expert) {
+    bool room = model.placed.size() < cache.slots();
+    std::optional<uint32_t> victim = model.victim(policy.table);
+    EXPECT_EQ(cache.has_room(), room || victim);
+    EXPECT_EQ(cache.has_room_for_guess(),
+              room || (victim && model.count(model.protections, *victim) == 0));
+    if (model.placed.contains(expert.value) || !(room || victim))
+        return;
+    std::optional<ExpertId> evicted;
+    SlotIndex slot = cache.begin_read(expert, policy, evicted);
+    if (room) {
+        EXPECT_FALSE(evicted);
+        for (const auto& [id, entry] : model.placed)
+            EXPECT_NE(entry.slot, slot.value);
+    } else {
+        ASSERT_TRUE(evicted);
+        EXPECT_EQ(evicted->value, *victim);
+        EXPECT_EQ(model.placed.at(*victim).slot, slot.value);
+        model.placed.erase(*victim);
+    }
+    model.placed[expert.value] = {Residency::kLoading, slot.value};
+}
+
 class ExpertCacheFuzz : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
@@ -77,29 +100,9 @@ TEST_P(ExpertCacheFuzz, AgreesWithASimpleModel) {
                     model.demands[e]--;
                 }
                 break;
-            case 2: {
-                bool room = model.placed.size() < slots;
-                std::optional<uint32_t> victim = model.victim(policy.table);
-                EXPECT_EQ(cache.has_room(), room || victim);
-                EXPECT_EQ(cache.has_room_for_guess(),
-                          room || (victim && model.count(model.protections, *victim) == 0));
-                if (model.placed.contains(e) || !(room || victim))
-                    break;
-                std::optional<ExpertId> evicted;
-                SlotIndex slot = cache.begin_read(expert, policy, evicted);
-                if (room) {
-                    EXPECT_FALSE(evicted);
-                    for (const auto& [id, entry] : model.placed)
-                        EXPECT_NE(entry.slot, slot.value);
-                } else {
-                    ASSERT_TRUE(evicted);
-                    EXPECT_EQ(evicted->value, *victim);
-                    EXPECT_EQ(model.placed.at(*victim).slot, slot.value);
-                    model.placed.erase(*victim);
-                }
-                model.placed[e] = {Residency::kLoading, slot.value};
+            case 2:
+                begin_read(cache, model, policy, expert);
                 break;
-            }
             case 3:
                 cache.protect(expert);
                 model.protections[e]++;

@@ -121,4 +121,24 @@ std::optional<ExpertId> Prefetcher::next(const CoreState& state) {
     return std::nullopt;
 }
 
+void Prefetcher::check_invariants(const CoreState& state) const {
+    std::vector<uint32_t> protections(prefetched_.size());
+    for (size_t i = 0; i < guesses_.size(); i++) {
+        if (!guesses_[i].valid)
+            continue;
+        BEVY_ASSERT(state.sequences[i / lookahead_].phase != Phase::kFree);
+        for (ExpertIndex e : guesses_[i].experts)
+            protections[state.expert_id(guesses_[i].layer.value, e).value]++;
+    }
+    for (uint32_t i = 0; i < protections.size(); i++) {
+        ExpertId expert(i);
+        BEVY_ASSERT(protections[i] == state.cache.protections(expert));
+        if (!prefetched_[i])
+            continue;
+        BEVY_ASSERT(protections[i] > 0);
+        BEVY_ASSERT(state.cache.residency(expert) != Residency::kAbsent);
+        BEVY_ASSERT(state.cache.demands(expert) == 0);
+    }
+}
+
 }  // namespace bevy

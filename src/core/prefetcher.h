@@ -35,9 +35,13 @@ public:
     // demand read of it succeeds.
     void on_read_done(ExpertId expert, bool ok, bool cancelled);
 
-    // The guess to read next: of the most lagging request, the nearest layer first. Marks it as
-    // prefetched. Nothing when the link is not idle or no slot may be taken.
+    // The guess to read next: the nearest layers first, among them the most lagging request. Marks
+    // it as prefetched. Nothing when the link is not idle or no slot may be taken. REQUIRES: every
+    // demand is resident or on its way.
     std::optional<ExpertId> next(const CoreState& state);
+
+    // Aborts when an invariant is broken. Slow; for tests and idle times.
+    void check_invariants(const CoreState& state) const;
 
 private:
     // What is expected of one request at one layer.

@@ -12,7 +12,7 @@ PassRange CoreState::next_pass(const Sequence& s) const {
 
 bool CoreState::link_wanted() const {
     return std::ranges::any_of(reads, [&](const Read& read) {
-        return read.busy && !read.cancelled && cache.demands(read.expert) > 0;
+        return read.busy && cache.demands(read.expert) > 0;
     });
 }
 

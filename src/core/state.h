@@ -48,7 +48,8 @@ struct CoreState {
     ExpertIndex expert_index(ExpertId id) const {
         return ExpertIndex(id.value % config.experts_per_layer);
     }
-    // True while a read that some request needs is in flight.
+    // True while a read that some request needs is in flight. One that was cancelled before it was
+    // demanded counts: it may yet have to be read again.
     bool link_wanted() const;
     // Whether the pass that `s` would start next needs a prefill lane, and whether one is free.
     // `taken`: lanes that other sequences of the same step take.

@@ -1,6 +1,7 @@
 #include "core/policy/registry.h"
 
 #include <array>
+#include <optional>
 
 #include "base/registry.h"
 
@@ -29,13 +30,16 @@ std::span<const PolicyRow> schedule_policies() {
 }
 
 Result<PolicyName> parse_policy_name(std::string_view name) {
-    constexpr std::string_view kPrefetch = "prefetch-";
+    constexpr std::string_view kAlone = "prefetch-";
+    constexpr std::string_view kAfterRow = "+prefetch-";
     std::string_view schedule = name;
-    std::string_view predictor;
-    size_t at = name.starts_with(kPrefetch) ? 0 : name.find("+prefetch-");
-    if (at != std::string_view::npos) {
-        schedule = at == 0 ? "lockstep-overlap" : name.substr(0, at);
-        predictor = name.substr(at + (at == 0 ? 0 : 1) + kPrefetch.size());
+    std::optional<std::string_view> predictor;
+    if (name.starts_with(kAlone)) {
+        schedule = "lockstep-overlap";
+        predictor = name.substr(kAlone.size());
+    } else if (size_t at = name.find(kAfterRow); at != std::string_view::npos) {
+        schedule = name.substr(0, at);
+        predictor = name.substr(at + kAfterRow.size());
     }
     PolicyName found;
     auto row = registry_find(schedule_policies(), "policy", schedule);
@@ -44,8 +48,8 @@ Result<PolicyName> parse_policy_name(std::string_view name) {
                     row.error().hint + "; any of them with +prefetch-PREDICTOR");
     }
     found.schedule = *row;
-    if (at != std::string_view::npos) {
-        auto guesser = registry_find(predictors(), "predictor", predictor);
+    if (predictor) {
+        auto guesser = registry_find(predictors(), "predictor", *predictor);
         if (!guesser)
             return std::unexpected(guesser.error());
         found.predictor = *guesser;

@@ -79,15 +79,15 @@ private:
         }
         return best;
     }
-    // a^2 / b > c^2 / d
+    // a^2 / b > c^2 / d, exactly: by the whole part, then by the rest. REQUIRES: b, d > 0, and all
+    // below 2^64, as they are with counts below 2^21 at fewer than 2^20 experts.
     static bool larger(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
         __extension__ using Wide = unsigned __int128;
-        // Counts stay far below 2^21 and there are at most 2^20 of them; scaled down so that the
-        // products fit in any case.
-        a >>= 8;
-        c >>= 8;
-        return Wide{a} * a / std::max<uint64_t>(b >> 8, 1) >
-               Wide{c} * c / std::max<uint64_t>(d >> 8, 1);
+        Wide first = Wide{a} * a / b;
+        Wide second = Wide{c} * c / d;
+        Wide first_rest = Wide{a} * a % b;
+        Wide second_rest = Wide{c} * c % d;
+        return first != second ? first > second : first_rest * d > second_rest * b;
     }
     void keep(const Matrix& matrix) {
         if (history_.size() < kHistoryMax) {

@@ -8,7 +8,7 @@ void append_largest(std::span<const uint64_t> scores, uint32_t count,
                     std::vector<ExpertIndex>& out) {
     size_t first = out.size();
     for (uint32_t e = 0; e < scores.size(); e++) {
-        if (scores[e] == 0)
+        if (scores[e] == 0 || count == 0)
             continue;
         if (out.size() - first == count && scores[out.back().value] >= scores[e])
             continue;

@@ -1,5 +1,6 @@
-// What usually follows: for each expert of a layer, how often each expert of a later layer was
-// chosen for the same token, counted over all requests and slowly forgotten.
+// What usually follows: for each expert of a layer, how often each expert of a later layer, or of
+// an early layer of the next token, was chosen after it; counted over all requests and slowly
+// forgotten.
 #include "core/predictor/registry.h"
 
 namespace bevy {
@@ -29,6 +30,9 @@ public:
             now.used.push_back(demand.expert);
         for (uint32_t ahead = 1; ahead <= shape_.lookahead; ahead++) {
             const Entry& before = entry(reveal.seq, ahead);
+            // A pass without logits leaves out the last layer.
+            if ((before.layer.value + ahead) % shape_.layers != now.layer.value)
+                continue;
             for (ExpertIndex from : before.used)
                 learn(row(ahead, before.layer, from), now.used);
         }
