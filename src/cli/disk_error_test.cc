@@ -1,4 +1,5 @@
-// An expert that can't be read fails the requests that need it, and nobody else.
+// An expert that can't be read fails the requests that need it, and nobody else; a guess that they
+// might need it fails nobody.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -39,12 +40,14 @@ private:
 };
 
 // One-letter prompts and three tokens, so that a request needs few experts.
-std::vector<std::unique_ptr<Reply>> run(const std::vector<ExpertId>& failing) {
+std::vector<std::unique_ptr<Reply>> run(const std::vector<ExpertId>& failing,
+                                        const std::string& policy) {
     SessionOptions options;
     options.model = BEVY_SOURCE_DIR "/models/bevy-tiny-moe-Q8_0.gguf";
     options.parallel = 4;
     options.threads = 1;
     options.memory_bytes = 512 * kMiB;
+    options.policy = policy;
     options.expert_cache = {CacheSize::Kind::kPercent, 2000};
     SessionEvents events;
     events.decorate_link = [&](std::unique_ptr<Link> link) {
@@ -73,15 +76,20 @@ std::vector<std::unique_ptr<Reply>> run(const std::vector<ExpertId>& failing) {
     return replies;
 }
 
-TEST(DiskError, FailsTheRequestsThatNeedTheExpertAndNoOther) {
-    const auto healthy = run({});
+class DiskError : public testing::TestWithParam<std::string> {};
+
+TEST_P(DiskError, FailsTheRequestsThatNeedTheExpertAndNoOther) {
+    const auto healthy = run({}, "bevy");
     bool both = false;
     // Not every expert is needed by some requests and not by others; take the first that is.
     for (uint32_t expert = 96; expert < 128 && !both; expert++) {
-        const auto replies = run({ExpertId(expert)});
+        // Without guesses, exactly those fail that need the expert.
+        const auto exact = run({ExpertId(expert)}, "bevy");
+        const auto replies = run({ExpertId(expert)}, GetParam());
         uint32_t failed = 0;
         for (uint32_t i = 0; i < kRequests; i++) {
             ASSERT_EQ(healthy[i]->reason, FinishReason::kLength);
+            EXPECT_EQ(replies[i]->reason, exact[i]->reason);
             if (replies[i]->reason == FinishReason::kError) {
                 failed++;
                 ASSERT_TRUE(replies[i]->error);
@@ -97,6 +105,12 @@ TEST(DiskError, FailsTheRequestsThatNeedTheExpertAndNoOther) {
     }
     EXPECT_TRUE(both) << "no expert of this layer divides the requests";
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies, DiskError,
+                         testing::Values("bevy", "bevy+prefetch-next-gate", "prefetch-transition"),
+                         [](const auto& policy) {
+                             return "Policy" + std::to_string(policy.index);
+                         });
 
 }  // namespace
 }  // namespace bevy

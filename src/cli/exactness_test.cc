@@ -1,16 +1,20 @@
-// The promise: what a request gets does not depend on the schedule. The same requests, greedy and
-// sampled with seeds, run on the demo model under every policy, concurrency, cache size and way of
-// reading, with reads that come late and out of order, and every byte must be the same.
+// The promise: what a request gets does not depend on the schedule, nor on guesses. The same
+// requests, greedy and sampled with seeds, run on the demo model under many policies,
+// concurrencies, cache sizes and ways of reading, with reads that come late and out of order, and
+// every byte must be the same.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <condition_variable>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "cli/command.h"
@@ -69,10 +73,11 @@ struct RunSetup {
     uint64_t cache_percent = 100;  // 0: the minimum, as many slots as a token uses experts
     IoBackend io = IoBackend::kUring;
     uint64_t seed = 0;  // of the read delays; 0: none
+    uint32_t lookahead = 1;
 
     std::string text() const {
-        return policy + ", -np " + std::to_string(parallel) + ", cache " +
-               std::to_string(cache_percent) + " %, " +
+        return policy + ", lookahead " + std::to_string(lookahead) + ", -np " +
+               std::to_string(parallel) + ", cache " + std::to_string(cache_percent) + " %, " +
                (io == IoBackend::kUring ? "uring" : "pread") + ", delays " + std::to_string(seed);
     }
 };
@@ -88,6 +93,7 @@ SessionOptions session_options(const RunSetup& setup) {
     options.ubatch = kChunk;
     options.memory_bytes = 512 * kMiB;
     options.policy = setup.policy;
+    options.lookahead = setup.lookahead;
     options.link.io = setup.io;
     options.expert_cache = {CacheSize::Kind::kPercent, setup.cache_percent * 100};
     if (setup.cache_percent == 0)  // 4 of 192 experts, rounded up
@@ -140,32 +146,48 @@ Outputs run(const RunSetup& setup) {
     return outputs;
 }
 
-class Exactness : public testing::TestWithParam<std::tuple<std::string, uint32_t>> {};
+struct Case {
+    std::string policy;
+    uint32_t parallel;
+    bool both_readers = false;  // with each cache size; else they alternate
+};
+
+class Exactness : public testing::TestWithParam<Case> {};
 
 TEST_P(Exactness, OutputsDoNotDependOnTheSchedule) {
     const Outputs reference = run({});
     ASSERT_EQ(reference.size(), 2 * kRequests);
     EXPECT_NE(reference[0], reference[kRequests]) << "sampling has no effect";
+    const Case& c = GetParam();
     uint64_t seed = 1;
+    std::array readers = {IoBackend::kPread, IoBackend::kUring};
     for (uint64_t cache : {100, 50, 10, 0}) {
-        for (IoBackend io : {IoBackend::kUring, IoBackend::kPread}) {
-            RunSetup setup{.policy = std::get<0>(GetParam()),
-                           .parallel = std::get<1>(GetParam()),
+        std::ranges::reverse(readers);  // whoever gets one only gets the other one next time
+        for (IoBackend io : std::span(readers).first(c.both_readers ? 2 : 1)) {
+            RunSetup setup{.policy = c.policy,
+                           .parallel = c.parallel,
                            .cache_percent = cache,
                            .io = io,
-                           .seed = seed++};
+                           .seed = seed,
+                           .lookahead = 1 + static_cast<uint32_t>(seed % 3)};
+            seed++;
             EXPECT_EQ(run(setup), reference) << setup.text();
         }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(PoliciesAndConcurrency, Exactness,
-                         testing::Combine(testing::Values("bevy", "lockstep"),
-                                          testing::Values(1u, 3u, 16u)),
-                         [](const auto& setup) {
-                             return std::get<0>(setup.param) + std::string("_np_") +
-                                    std::to_string(std::get<1>(setup.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    PoliciesAndConcurrency, Exactness,
+    testing::Values(Case{"bevy", 1, true}, Case{"bevy", 3, true}, Case{"bevy", 16, true},
+                    Case{"lockstep", 1}, Case{"lockstep", 3}, Case{"lockstep", 16},
+                    Case{"lockstep-overlap", 16}, Case{"bevy-request", 16},
+                    Case{"prefetch-next-gate", 16}, Case{"bevy+prefetch-previous-token", 16},
+                    Case{"bevy+prefetch-next-gate", 3}),
+    [](const auto& c) {
+        std::string name = c.param.policy + "_np_" + std::to_string(c.param.parallel);
+        std::ranges::replace_if(name, [](char letter) { return !std::isalnum(letter); }, '_');
+        return name;
+    });
 
 // Random models whose experts need what the demo model's don't: other kernels from eight columns
 // on, a bounce buffer because their size is no multiple of a disk block, biases, sinks, a sliding
@@ -193,7 +215,7 @@ TEST_P(ExactnessOfKinds, OutputsDoNotDependOnTheSchedule) {
     ASSERT_EQ(reference.size(), 2 * kRequests);
     for (const RunSetup& setup : {
              RunSetup{make.output, "bevy", 16, 10, IoBackend::kPread, 1},
-             RunSetup{make.output, "bevy", 5, 50, IoBackend::kUring, 2},
+             RunSetup{make.output, "bevy+prefetch-next-gate", 5, 50, IoBackend::kUring, 2, 2},
              RunSetup{make.output, "lockstep", 16, 10, IoBackend::kUring, 3},
              RunSetup{make.output, "lockstep", 1, 50, IoBackend::kPread, 0},
          })

@@ -13,6 +13,7 @@
 #include "compute/arch/arch.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
+#include "core/read_order/registry.h"
 #include "storage/reader_registry.h"
 
 namespace bevy {
@@ -26,6 +27,8 @@ constexpr const char* kStorage = "Storage";
 constexpr const char* kOutput = "Output";
 
 constexpr uint32_t kTokensMax = 1 << 24;
+// Guesses from further away are worth nothing, and tables of predictors grow with it.
+constexpr uint32_t kLookaheadMax = 16;
 
 // A number in [low, high]; unlike CLI11's own check it refuses a NaN.
 template <class Number>
@@ -104,6 +107,44 @@ void declare_model(CLI::App& app, SessionOptions& o) {
         ->type_name("FILE");
 }
 
+CLI::Validator policy_name() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            Result<PolicyName> name = parse_policy_name(text);
+            return name ? "" : name.error().message + "; " + name.error().hint;
+        },
+        "");  // the help names them
+}
+
+std::string policy_help() {
+    // Without those that only a simulation can have.
+    std::string predictor_names;
+    for (const PredictorRow& row : predictors()) {
+        if (!row.needs_truth)
+            predictor_names += (predictor_names.empty() ? "" : ", ") + std::string(row.name);
+    }
+    return with_choices("what is computed next", schedule_policies()) +
+           "; each also with +prefetch-PREDICTOR: " + predictor_names;
+}
+
+void declare_schedule(CLI::App& app, SessionOptions& o) {
+    option(app, kMemory, "--policy", o.policy, policy_help())
+        ->type_name("NAME")
+        ->check(policy_name());
+    option(app, kMemory, "--eviction", o.eviction,
+           with_choices("which expert leaves the cache", eviction_policies()))
+        ->type_name("NAME")
+        ->check(one_of(eviction_policies()));
+    option(app, kMemory, "--read-order", o.read_order,
+           with_choices("which missing expert is read first", read_orders()))
+        ->type_name("NAME")
+        ->check(one_of(read_orders()));
+    number(app, kMemory, "--lookahead", o.lookahead, 1u, kLookaheadMax,
+           "layers that a predictor looks ahead");
+    number(app, kMemory, "--prefetch-reads", o.prefetch_reads, 1u, 1024u,
+           "guessed experts being read at once, while no other read is wanted");
+}
+
 void declare_session(CLI::App& app, SessionOptions& o) {
     number(app, kModel, "-t,--threads", o.threads, 0u, 1024u, "compute threads; 0: one per core");
     number(app, kGeneration, "--parallel", o.parallel, 1u, 1024u,
@@ -140,14 +181,7 @@ void declare_session(CLI::App& app, SessionOptions& o) {
         ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
     option(app, kMemory, "--cache-type-v", o.cache_type_v, "type of the V cache (short: -ctv)")
         ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
-    option(app, kMemory, "--policy", o.policy,
-           with_choices("what is computed next", schedule_policies()))
-        ->type_name("NAME")
-        ->check(one_of(schedule_policies()));
-    option(app, kMemory, "--eviction", o.eviction,
-           with_choices("which expert leaves the cache", eviction_policies()))
-        ->type_name("NAME")
-        ->check(one_of(eviction_policies()));
+    declare_schedule(app, o);
 }
 
 template <class Row, class Value>

@@ -32,6 +32,9 @@ struct SessionOptions {
     CacheSize expert_cache;
     std::string policy = "bevy";
     std::string eviction = "two-rate";
+    std::string read_order = "lag";
+    uint32_t lookahead = 1;       // layers that a prefetching policy guesses ahead
+    uint32_t prefetch_reads = 2;  // reads of guesses in flight at once
     LinkOptions link;
     std::string trace;          // path; empty: none
     std::string record_routes;  // path; empty: none

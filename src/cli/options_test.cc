@@ -80,6 +80,22 @@ TEST(RunOptions, TakesLlamaServersNames) {
     EXPECT_EQ(options->session.link.direct, DirectIo::kOff);
 }
 
+TEST(RunOptions, TakesPoliciesWithAndWithoutPredictors) {
+    for (const char* name : {"bevy", "lockstep-overlap", "prefetch-next-gate",
+                             "bevy+prefetch-previous-token", "lockstep+prefetch-oracle"}) {
+        const auto options = parse({"-m", "x", "--policy", name, "--read-order", "fifo",
+                                    "--lookahead", "3", "--prefetch-reads", "4"});
+        ASSERT_TRUE(options.has_value()) << name;
+        EXPECT_EQ(options->session.policy, name);
+        EXPECT_EQ(options->session.read_order, "fifo");
+        EXPECT_EQ(options->session.lookahead, 3u);
+        EXPECT_EQ(options->session.prefetch_reads, 4u);
+    }
+    for (const char* name : {"bevy+", "bevy+prefetch-", "prefetch-", "+prefetch-next-gate",
+                             "bevy+next-gate", "bevy+prefetch-next-gate+prefetch-next-gate"})
+        EXPECT_FALSE(parse({"-m", "x", "--policy", name}).has_value()) << name;
+}
+
 TEST(RunOptions, KeepsPromptsAsTheyAre) {
     const auto options =
         parse({"-m", "x", "-p", "-np", "-p", "two words", "--stop", "a", "--stop", "-ub"});
@@ -89,12 +105,29 @@ TEST(RunOptions, KeepsPromptsAsTheyAre) {
 }
 
 TEST(RunOptions, RefusesWhatIsOutOfRange) {
-    const std::vector<std::vector<const char*>> cases = {
-        {"-np", "0"},      {"-np", "x"},        {"--top-p", "1.01"}, {"--top-p", "nan"},
-        {"--temp", "inf"}, {"--memory", "0"},   {"--memory", "x"},   {"--expert-cache", "101x"},
-        {"--policy", "?"}, {"--eviction", "?"}, {"--io", "?"},       {"--direct-io", "?"},
-        {"-ctk", "q2_K"},  {"-n", "-2"},        {"-s", "-1"},        {"-s", "4294967296"},
-        {"-v", "-q"},      {"--reads", "0"},    {"-c", "-1"},        {"surplus"}};
+    const std::vector<std::vector<const char*>> cases = {{"-np", "0"},
+                                                         {"-np", "x"},
+                                                         {"--top-p", "1.01"},
+                                                         {"--top-p", "nan"},
+                                                         {"--temp", "inf"},
+                                                         {"--memory", "0"},
+                                                         {"--memory", "x"},
+                                                         {"--expert-cache", "101x"},
+                                                         {"--policy", "?"},
+                                                         {"--eviction", "?"},
+                                                         {"--io", "?"},
+                                                         {"--direct-io", "?"},
+                                                         {"-ctk", "q2_K"},
+                                                         {"-n", "-2"},
+                                                         {"-s", "-1"},
+                                                         {"-s", "4294967296"},
+                                                         {"-v", "-q"},
+                                                         {"--reads", "0"},
+                                                         {"-c", "-1"},
+                                                         {"surplus"},
+                                                         {"--read-order", "?"},
+                                                         {"--lookahead", "0"},
+                                                         {"--prefetch-reads", "0"}};
     for (std::vector<const char*> words : cases) {
         const std::string shown = words.front();
         words.insert(words.begin(), {"-m", "x"});

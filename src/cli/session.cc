@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "compute/ggml_compute.h"
+#include "core/policy/registry.h"
 #include "engine/machine_memory.h"
 #include "storage/file_link.h"
 #include "storage/model_files.h"
@@ -15,6 +16,14 @@
 
 namespace bevy {
 namespace {
+
+// How many layers the compute has to guess for the policy.
+Result<uint32_t> guessed_layers(const SessionOptions& options) {
+    Result<PolicyName> policy = parse_policy_name(options.policy);
+    if (!policy)
+        return std::unexpected(policy.error());
+    return policy->predictor && policy->predictor->needs_guesses ? options.lookahead : 0;
+}
 
 ComputeOptions compute_options(const SessionOptions& options, uint32_t context) {
     const uint32_t cores = std::max(std::thread::hardware_concurrency(), 1u);
@@ -56,6 +65,10 @@ Result<Planned> plan_everything(const OpenedModel& model, const SessionOptions& 
         return std::unexpected(context.error());
     planned.context = *context;
     planned.compute = compute_options(options, *context);
+    Result<uint32_t> guesses = guessed_layers(options);
+    if (!guesses)
+        return std::unexpected(guesses.error());
+    planned.compute.guessed_layers = *guesses;
     Result<ComputeMemory> need =
         GgmlCompute::memory_need(model.file, *model.architecture, model.shape, planned.compute);
     if (!need)
@@ -109,6 +122,10 @@ EngineConfig engine_config(const OpenedModel& model, const SessionOptions& optio
         model.experts.table.total_bytes() / std::max(model.experts.table.expert_count(), 1u);
     config.core.policy = options.policy;
     config.core.eviction = options.eviction;
+    config.core.read_order = options.read_order;
+    config.core.lookahead = options.lookahead;
+    config.core.prefetch_reads_max = options.prefetch_reads;
+    config.core.guessed_layers = shape.guessed_layers;
     config.context_per_sequence = planned.context;
     config.vocabulary = model.shape.vocabulary;
     return config;
@@ -143,11 +160,14 @@ struct Session::Parts {
 };
 
 Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
-    Result<ComputeShape> shape =
-        GgmlCompute::compute_shape(model.file, *model.architecture, model.shape);
+    Result<ComputeShape> shape = GgmlCompute::compute_shape(
+        model.file, *model.architecture, model.shape, planned.compute.guessed_layers);
     if (!shape)
         return std::unexpected(shape.error());
     const EngineConfig config = engine_config(model, options, planned, *shape);
+    // Says now, and not when gigabytes have been loaded, what the core would refuse.
+    if (auto possible = Core::create(config.core); !possible)
+        return std::unexpected(possible.error());
     layout = planned.layout;
     tell(events, planned.files.notices);
     Result<SlotArena> made_arena = SlotArena::create(layout.slot_bytes, plan.slots);

@@ -96,7 +96,7 @@ Result<ComputeMemory> GgmlCompute::memory_need(const ModelFile& file,
 
 Result<ComputeShape> GgmlCompute::compute_shape(const ModelFile& file,
                                                 const Architecture& architecture,
-                                                const ModelShape& shape) {
+                                                const ModelShape& shape, uint32_t guessed_layers) {
     auto runner =
         StepRunner::plan(file, architecture, shape, {.context_per_sequence = 16}, SlotLayout{}, 1);
     if (!runner)
@@ -108,6 +108,7 @@ Result<ComputeShape> GgmlCompute::compute_shape(const ModelFile& file,
     result.experts_per_layer = shape.experts;
     result.experts_used = shape.experts_used;
     result.last_layer_is_moe = tensors.last_layer_is_moe();
+    result.guessed_layers = guessed_layers;
     for (uint32_t stage = 0; stage <= result.moe_layers; stage++) {
         uint64_t bytes = 0;
         for (uint32_t block = tensors.first_block(stage); block < tensors.last_block(stage);

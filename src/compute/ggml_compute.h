@@ -26,6 +26,7 @@ struct ComputeOptions {
     uint32_t threads = 1;
     std::string type_k = "f16";
     std::string type_v = "f16";
+    uint32_t guessed_layers = 0;  // see SeqResult::guesses; 0 costs nothing
 };
 
 // Slots in host memory: `slots` times layout.slot_bytes from `base` on, which is aligned to 32
@@ -63,7 +64,7 @@ public:
                                              const ComputeOptions& options);
     static Result<ComputeShape> compute_shape(const ModelFile& file,
                                               const Architecture& architecture,
-                                              const ModelShape& shape);
+                                              const ModelShape& shape, uint32_t guessed_layers = 0);
 
     // Loads the resident weights and starts the compute thread. `waker` is called from that thread
     // when a step finishes; `clock` outlives the result.

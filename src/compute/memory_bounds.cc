@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ids.h"
 #include "base/units.h"
 
 namespace bevy {
@@ -10,11 +11,14 @@ uint64_t graph_bookkeeping_bytes(uint64_t tensors) {
     return (tensors + 16) * ggml_tensor_overhead() + ggml_graph_overhead_custom(tensors, false);
 }
 
-uint64_t host_row_bytes(const ModelShape& shape, const RowPlan& rows) {
+uint64_t host_row_bytes(const ModelShape& shape, const RowPlan& rows, uint32_t guessed_layers) {
     uint64_t pairs = uint64_t{rows.rows()} * shape.experts_used;
     // Vectors grow by doubling.
     uint64_t lists = 2 * (uint64_t{rows.rows()} * 64 + pairs * 64);
-    return lists + 2 * sizeof(ggml_fp16_t) * uint64_t{rows.chunk_tokens} * rows.context;
+    // A layer's guesses of all sequences, as read, and all layers' in the result.
+    uint64_t guesses = 2 * sizeof(ExpertIndex) * uint64_t{rows.sequences} * shape.experts_used *
+                       (uint64_t{guessed_layers} + 1);
+    return lists + guesses + 2 * sizeof(ggml_fp16_t) * uint64_t{rows.chunk_tokens} * rows.context;
 }
 
 WorkBounds work_bounds(const ModelShape& shape, const RowPlan& rows, uint32_t threads) {

@@ -11,8 +11,8 @@ namespace bevy {
 // A graph of `tensors` tensors: their descriptions, the graph's tables, the allocator's table.
 uint64_t graph_bookkeeping_bytes(uint64_t tensors);
 
-// Index lists, masks and routes on the host.
-uint64_t host_row_bytes(const ModelShape& shape, const RowPlan& rows);
+// Index lists, masks, routes and guesses on the host.
+uint64_t host_row_bytes(const ModelShape& shape, const RowPlan& rows, uint32_t guessed_layers);
 
 // What ggml's CPU backend takes as scratch for one graph.
 struct WorkBounds {

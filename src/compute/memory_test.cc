@@ -25,12 +25,13 @@ struct MemoryCase {
     uint32_t lanes;
     uint32_t chunk_tokens;
     const char* cache_type;
+    uint32_t guessed_layers = 0;
 };
 
 // NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest looks for.
 void PrintTo(const MemoryCase& c, std::ostream* out) {
     *out << c.architecture << ", " << c.sequences << " sequences, " << c.lanes << " lanes of "
-         << c.chunk_tokens;
+         << c.chunk_tokens << ", guesses of " << c.guessed_layers << " layers";
 }
 
 class MemoryNeed : public ::testing::TestWithParam<MemoryCase> {};
@@ -44,7 +45,8 @@ TEST_P(MemoryNeed, CoversWhatIsTaken) {
                            .prefill_lanes = c.lanes,
                            .threads = 2,
                            .type_k = c.cache_type,
-                           .type_v = c.cache_type};
+                           .type_v = c.cache_type,
+                           .guessed_layers = c.guessed_layers};
     load_backends();
     auto file = ModelFile::open(model->path());
     ASSERT_TRUE(file);
@@ -86,8 +88,8 @@ TEST_P(MemoryNeed, CoversWhatIsTaken) {
 INSTANTIATE_TEST_SUITE_P(
     All, MemoryNeed,
     ::testing::Values(MemoryCase{"qwen3moe", GGML_TYPE_F16, 1, 1, 128, "f16"},
-                      MemoryCase{"qwen3moe", GGML_TYPE_Q4_K, 16, 2, 256, "f16"},
-                      MemoryCase{"gpt-oss", GGML_TYPE_MXFP4, 8, 3, 64, "f32"},
+                      MemoryCase{"qwen3moe", GGML_TYPE_Q4_K, 16, 2, 256, "f16", 3},
+                      MemoryCase{"gpt-oss", GGML_TYPE_MXFP4, 8, 3, 64, "f32", 1},
                       MemoryCase{"gpt-oss", GGML_TYPE_F32, 4, 1, 256, "q8_0"}));
 
 }  // namespace

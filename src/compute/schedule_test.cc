@@ -121,6 +121,7 @@ TEST_P(Schedule, DoesNotChangeABit) {
         expect_same_bits(together(**tight, &random), expected);
     }
     options.threads = 3;
+    options.guessed_layers = 1;
     auto threads = SyncDriver::open(model->path(), options);
     ASSERT_TRUE(threads) << threads.error().text();
     expect_same_bits(together(**threads, nullptr), expected);

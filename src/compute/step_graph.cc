@@ -91,9 +91,12 @@ size_t StepGraph::tensors_max(const StepTensors& tensors, size_t singles, size_t
     constexpr size_t kPerBlock = 96;        // tensors of one block's dense part for one group
     constexpr size_t kPerSingleBlock = 64;  // attention views, products split down to one column
     constexpr size_t kPerProducts = 40;     // one batch of expert products
+    constexpr size_t kPerGuess = 48;        // one router, shared experts in front of it included
+    constexpr size_t kPerSingleGuess = 16;  // its products split down to one column
     size_t sum = 8 * size_t{tensors.shape.experts_used} + 64;
     return (chunks + 1) * (blocks * kPerBlock + sum) + singles * (blocks * kPerSingleBlock) +
-           (chunk_uses + singles + 1) * kPerProducts;
+           (chunk_uses + singles + 1) * kPerProducts +
+           tensors.guessed_layers * (kPerGuess + singles * kPerSingleGuess);
 }
 
 StepGraph::StepGraph(const StepTensors& tensors, ggml_context* ctx, const ComputeStep& step,
@@ -223,10 +226,12 @@ void StepGraph::add_singles(const ComputeStep& step, std::span<Pass> passes) {
     Rows set = any_rows(rows);
     ggml_tensor* x = stage == 0 ? t_.graphs.embed(builder_, a.list(ctx_, tokens)) : combine(set);
     x = dense_part(stage, x);
-    if (stage == t_.moe_layers())
+    if (stage == t_.moe_layers()) {
         output.logits = head(x);
-    else if (!all_end)  // else only the keys and values count, and nothing else is computed
+    } else if (!all_end) {  // else only the keys and values count, and nothing else is computed
         output.selected = route(stage, set, x);
+        output.guesses = guess(stage, x);
+    }
     builder_.set_group(nullptr);
     outputs_.push_back(std::move(output));
 }
@@ -309,12 +314,27 @@ ggml_tensor* StepGraph::dense_part(uint32_t stage, ggml_tensor* x) {
 ggml_tensor* StepGraph::route(uint32_t stage, const Rows& rows, ggml_tensor* x) {
     Activations& a = t_.activations;
     Routed routed = t_.graphs.route(builder_, t_.weights.moe_blocks()[stage].block, x);
-    // The choice is read after the run, so its memory must last that long.
-    ggml_tensor* memory = routed.selected->view_src ? routed.selected->view_src : routed.selected;
-    ggml_set_output(memory);
     scatter(routed.residual, a.residual, rows);
     scatter(routed.input, a.input, rows);
     scatter(routed.weights, a.weights, rows);
+    return selected(routed);
+}
+
+std::vector<ggml_tensor*> StepGraph::guess(uint32_t stage, ggml_tensor* x) {
+    std::vector<ggml_tensor*> guesses;
+    const uint32_t end = std::min(t_.moe_layers(), stage + 1 + t_.guessed_layers);
+    for (uint32_t layer = stage + 1; layer < end; layer++) {
+        const uint32_t block = t_.weights.moe_blocks()[layer].block;
+        guesses.push_back(selected(t_.graphs.route(builder_, block, x)));
+        builder_.expand(guesses.back());
+    }
+    return guesses;
+}
+
+ggml_tensor* StepGraph::selected(const Routed& routed) const {
+    // Read after the run, so its memory must last that long.
+    ggml_tensor* memory = routed.selected->view_src ? routed.selected->view_src : routed.selected;
+    ggml_set_output(memory);
     return routed.selected;
 }
 

@@ -30,6 +30,7 @@ struct StepTensors {
     const KvCache& kv;
     const SlotViews& slots;
     Activations& activations;
+    uint32_t guessed_layers = 0;
 
     uint32_t moe_layers() const { return static_cast<uint32_t>(weights.moe_blocks().size()); }
     bool last_layer_is_moe() const { return weights.moe_blocks().back().block + 1 == shape.layers; }
@@ -49,6 +50,8 @@ public:
         std::vector<SeqIndex> seqs;       // one per row, or the one sequence of a chunk
         ggml_tensor* selected = nullptr;  // I32 [used, rows]
         ggml_tensor* logits = nullptr;    // [vocabulary, rows]
+        // I32 [used, rows] each: what the routers of the following MoE layers say to the same rows.
+        std::vector<ggml_tensor*> guesses;
     };
 
     // Builds into `ctx`, which has room for tensors_max(). `passes` is indexed by SeqIndex. For a
@@ -86,6 +89,10 @@ private:
     // Attention and dense blocks of the stage; ends behind the attention of its MoE block, if any.
     ggml_tensor* dense_part(uint32_t stage, ggml_tensor* x);
     ggml_tensor* route(uint32_t stage, const Rows& rows, ggml_tensor* x);
+    // Applies the routers behind that of MoE layer `stage` to the residual stream that it saw.
+    std::vector<ggml_tensor*> guess(uint32_t stage, ggml_tensor* x);
+    // The choices of a router, kept until the graph has run.
+    ggml_tensor* selected(const Routed& routed) const;
     ggml_tensor* head(ggml_tensor* x);
 
     Rows neighbours(uint32_t first, uint32_t count) const { return {first, count}; }

@@ -43,7 +43,10 @@ Result<std::unique_ptr<StepRunner>> StepRunner::plan(const ModelFile& file,
     rows.chunk_tokens = std::min(options.chunk_tokens, options.context_per_sequence);
     rows.lanes = std::max(1u, std::min(options.prefill_lanes, options.sequences));
     rows.context = options.context_per_sequence;
-    return std::unique_ptr<StepRunner>(new StepRunner(shape, options, rows, *kv_types,
+    ComputeOptions fitting = options;
+    fitting.guessed_layers = std::min<uint32_t>(
+        options.guessed_layers, static_cast<uint32_t>(weights->moe_blocks().size()));
+    return std::unique_ptr<StepRunner>(new StepRunner(shape, fitting, rows, *kv_types,
                                                       std::move(*weights), *architecture.graphs,
                                                       used, slots, device));
 }
@@ -76,7 +79,7 @@ StepRunner::StepRunner(const ModelShape& shape, const ComputeOptions& options, c
 }
 
 StepTensors StepRunner::tensors() const {
-    return {shape_, graphs_, weights_, kv_, slots_, activations_};
+    return {shape_, graphs_, weights_, kv_, slots_, activations_, options_.guessed_layers};
 }
 
 size_t StepRunner::graph_tensors_max() const {
@@ -146,7 +149,7 @@ ComputeMemory StepRunner::measure() {
     memory.kv = kv_.store().bytes(type);
     memory.activations = activations_.store().bytes(type) +
                          sizeof(float) * uint64_t{shape_.vocabulary} * rows_.sequences +
-                         host_row_bytes(shape_, rows_);
+                         host_row_bytes(shape_, rows_, options_.guessed_layers);
     weights_.pretend();
     kv_.store().pretend();
     activations_.store().pretend();
@@ -311,15 +314,9 @@ Status StepRunner::read_outputs(const ComputeStep& step, const StepGraph& graph,
     for (SeqIndex seq : step.advancing)
         result.results.push_back({seq, {}});
     for (const StepGraph::GroupOutput& output : graph.outputs()) {
-        std::vector<int32_t> selected;
-        if (output.selected) {
-            const ggml_tensor* from = output.selected;
-            selected.resize(static_cast<size_t>(from->ne[1]) * used);
-            for (int64_t row = 0; row < from->ne[1]; row++)
-                ggml_backend_tensor_get(from, selected.data() + row * used,
-                                        static_cast<size_t>(row) * from->nb[1],
-                                        used * sizeof(int32_t));
-        }
+        Result<std::vector<ExpertIndex>> selected = read_choices(output.selected);
+        if (!selected)
+            return std::unexpected(selected.error());
         for (size_t i = 0; i < output.seqs.size(); i++) {
             SeqIndex seq = output.seqs[i];
             Pass& pass = passes_[seq.value];
@@ -338,33 +335,54 @@ Status StepRunner::read_outputs(const ComputeStep& step, const StepGraph& graph,
                 pass.first_position += pass.rows - 1;
                 pass.rows = 1;
             }
-            std::span<const int32_t> own(selected.data() + i * used, size_t{pass.rows} * used);
-            if (Status ok = read_route(own, pass, *at); !ok)
-                return ok;
+            read_route(std::span(*selected).subspan(i * used, size_t{pass.rows} * used), pass, *at);
+        }
+        for (const ggml_tensor* layer : output.guesses) {
+            Result<std::vector<ExpertIndex>> guesses = read_choices(layer);
+            if (!guesses)
+                return std::unexpected(guesses.error());
+            for (size_t i = 0; i < output.seqs.size(); i++) {
+                auto at = std::ranges::find(result.results, output.seqs[i], &SeqResult::seq);
+                at->guesses.append_range(std::span(*guesses).subspan(i * used, used));
+            }
         }
     }
     return {};
 }
 
+// What a router chose, row by row; nothing without a tensor.
+Result<std::vector<ExpertIndex>> StepRunner::read_choices(const ggml_tensor* selected) const {
+    std::vector<ExpertIndex> choices;
+    std::vector<int32_t> row(shape_.experts_used);
+    const int64_t rows = selected ? selected->ne[1] : 0;
+    choices.reserve(static_cast<size_t>(rows) * row.size());
+    for (int64_t i = 0; i < rows; i++) {
+        ggml_backend_tensor_get(selected, row.data(), static_cast<size_t>(i) * selected->nb[1],
+                                row.size() * sizeof(int32_t));
+        for (int32_t expert : row) {
+            if (expert < 0 || static_cast<uint32_t>(expert) >= shape_.experts)
+                return fail(ErrorCode::kCorruptFile, "a router chose an expert that does not exist",
+                            "the model's weights are damaged");
+            choices.emplace_back(static_cast<uint32_t>(expert));
+        }
+    }
+    return choices;
+}
+
 // `selected`: the choices of the pass's rows, row by row.
-Status StepRunner::read_route(std::span<const int32_t> selected, Pass& pass, SeqResult& result) {
+void StepRunner::read_route(std::span<const ExpertIndex> selected, Pass& pass, SeqResult& result) {
     const uint32_t used = shape_.experts_used;
     pass.route.clear();
     pass.choices.resize(selected.size());
-    std::ranges::fill(rows_of_expert_, 0);
-    for (int32_t expert : selected) {
-        if (expert < 0 || static_cast<uint32_t>(expert) >= shape_.experts)
-            return fail(ErrorCode::kCorruptFile, "a router chose an expert that does not exist",
-                        "the model's weights are damaged");
-        rows_of_expert_[static_cast<size_t>(expert)]++;
-    }
     if (pass.rows == 1) {
         for (uint32_t rank = 0; rank < used; rank++) {
             pass.choices[rank] = {0, rank};
-            pass.route.push_back(
-                {ExpertIndex(static_cast<uint32_t>(selected[rank])), rank, rank + 1});
+            pass.route.push_back({selected[rank], rank, rank + 1});
         }
     } else {
+        std::ranges::fill(rows_of_expert_, 0);
+        for (ExpertIndex expert : selected)
+            rows_of_expert_[expert.value]++;
         uint32_t begin = 0;
         for (uint32_t expert = 0; expert < shape_.experts; expert++) {
             uint32_t rows = rows_of_expert_[expert];
@@ -374,12 +392,11 @@ Status StepRunner::read_route(std::span<const int32_t> selected, Pass& pass, Seq
             begin += rows;
         }
         for (size_t i = 0; i < selected.size(); i++)
-            pass.choices[rows_of_expert_[static_cast<size_t>(selected[i])]++] = {
-                static_cast<uint32_t>(i) / used, static_cast<uint32_t>(i) % used};
+            pass.choices[rows_of_expert_[selected[i].value]++] = {static_cast<uint32_t>(i) / used,
+                                                                  static_cast<uint32_t>(i) % used};
     }
     for (const Pass::Chosen& chosen : pass.route)
         result.route.push_back({chosen.expert, chosen.end - chosen.begin});
-    return {};
 }
 
 }  // namespace bevy

@@ -52,7 +52,8 @@ private:
     void check(const ComputeStep& step);
     Status compute(StepGraph& graph, bool wide);
     Status read_outputs(const ComputeStep& step, const StepGraph& graph, StepResult& result);
-    Status read_route(std::span<const int32_t> selected, Pass& pass, SeqResult& result);
+    Result<std::vector<ExpertIndex>> read_choices(const ggml_tensor* selected) const;
+    void read_route(std::span<const ExpertIndex> selected, Pass& pass, SeqResult& result);
     void end_pass(Pass& pass);
     // Calls `use` with the largest graph of every stage, with and without chunks.
     template <class Use>

@@ -152,6 +152,37 @@ TEST_F(EngineTest, AnUnreadableExpertEndsTheRequestWithItsCause) {
     EXPECT_EQ(again.reason, FinishReason::kLength);
 }
 
+TEST_F(EngineTest, AnUnreadableGuessEndsNobody) {
+    EngineConfig config{.core = small_core(), .context_per_sequence = 16, .vocabulary = 10};
+    config.core.policy = "bevy+prefetch-next-gate";
+    config.core.guessed_layers = 1;
+    make(config);
+    // Expected at the second layer, and chosen by nobody.
+    compute_.guesses = {ExpertIndex(2), ExpertIndex(3)};
+    link_.broken_expert = ExpertId(InstantCompute::kExperts + 2);
+    RecordingSink sink;
+    ASSERT_TRUE(submit(sink, 1, 9));
+    run(sink);
+    EXPECT_EQ(sink.reason, FinishReason::kLength);
+    EXPECT_EQ(sink.tokens.size(), 9u);
+    const CoreStats stats = engine_->snapshot().stats.core;
+    EXPECT_EQ(stats.reads_failed, 1u);  // and not tried again
+    EXPECT_EQ(stats.prefetches, 2u);
+    EXPECT_EQ(stats.prefetches_useful, 0u);
+    EXPECT_EQ(stats.guesses_right, 0u);
+    EXPECT_EQ(stats.requests_failed, 0u);
+}
+
+TEST_F(EngineTest, GuessesThatNobodyMakesAreRefused) {
+    EngineConfig config{.core = small_core(), .context_per_sequence = 16, .vocabulary = 10};
+    for (const char* policy : {"prefetch-next-gate", "bevy+prefetch-oracle"}) {
+        config.core.policy = policy;
+        const auto refused = Engine::create(config, link_, compute_, clock_);
+        ASSERT_FALSE(refused) << policy;
+        EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    }
+}
+
 TEST_F(EngineTest, ARequestCanBeCancelledWhereverItIs) {
     RecordingSink sinks[10];
     std::vector<RequestId> ids;

@@ -184,6 +184,7 @@ std::vector<StatRow> stat_rows(const EngineStats& s) {
         {"sampling", seconds(s.sampling)},
     };
     if (c.prefetches > 0) {
+        rows.push_back({"expert demands: prefetched", count(c.expert_prefetched)});
         rows.push_back({"experts guessed", count(c.guesses)});
         rows.push_back(
             {"guesses that were right",

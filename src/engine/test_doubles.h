@@ -66,6 +66,7 @@ public:
     static constexpr uint32_t kUsed = 2;
 
     bool fail_next = false;
+    std::vector<ExpertIndex> guesses;     // what passes of one token hear before the last layer
     std::vector<uint32_t> decode_groups;  // sizes of stage 0 steps whose passes want logits
 
     void start(ComputeStep step) override {
@@ -83,7 +84,7 @@ public:
             result.error = Error{ErrorCode::kIo, "the backend is on fire", "add water"};
         } else {
             for (SeqIndex seq : step.advancing)
-                result.results.push_back({seq, route(seq, step.stage)});
+                result.results.push_back({seq, route(seq, step.stage), guess(seq, step.stage)});
         }
         result_ = std::move(result);
     }
@@ -98,6 +99,11 @@ private:
             return {};
         const uint32_t rows = static_cast<uint32_t>(pass.tokens.size());
         return {{ExpertIndex(0), rows}, {ExpertIndex(1), rows}};
+    }
+
+    std::vector<ExpertIndex> guess(SeqIndex seq, uint32_t stage) const {
+        const bool heard = stage + 1 < kLayers && passes_.at(seq).tokens.size() == 1;
+        return heard ? guesses : std::vector<ExpertIndex>();
     }
 
     std::map<SeqIndex, PassInput> passes_;

@@ -130,10 +130,19 @@ class Errors(unittest.TestCase):
         for flag, value, words in (("--top-p", "2", ["0 .. 1"]), ("--temp", "nan", ["--temp"]),
                                    ("-np", "0", ["--parallel", "1 .. 1024"]),
                                    ("--memory", "lots", ["lots"]),
-                                   ("--policy", "best", ["best", "bevy, "]),
+                                   ("--policy", "best", ["best", "bevy, ", "next-gate"]),
+                                   ("--policy", "bevy+prefetch-luck", ["luck", "next-gate"]),
+                                   ("--read-order", "any", ["any", "lag"]),
+                                   ("--lookahead", "0", ["--lookahead", "1 .. 16"]),
                                    ("--eviction", "none", ["two-rate"]),
                                    ("--io", "magic", ["uring"]), ("--min-p", "x", ["--min-p"])):
             self.refused(bevy("run", "-m", MODEL, "-p", "x", flag, value), 2, *words)
+
+    def test_predictors_that_can_not_work(self):
+        for policy, lookahead, words in (("prefetch-oracle", "1", ["oracle", "simulation"]),
+                                         ("bevy+prefetch-next-gate", "7", ["next-gate", "1 to 6"])):
+            self.refused(generate("-p", "x", "--policy", policy, "--lookahead", lookahead), 1,
+                         *words)
 
     def test_usage(self):
         self.refused(bevy("run"), 2, "--model")

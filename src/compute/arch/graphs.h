@@ -49,7 +49,8 @@ public:
     virtual ggml_tensor* dense_feed_forward(GraphBuilder& b, uint32_t block,
                                             ggml_tensor* x) const = 0;
     // The router of a MoE block, with everything of its feed-forward part that all rows need (norm,
-    // shared experts, which go into the residual).
+    // shared experts, which go into the residual). For a guess it is asked about the rows of an
+    // earlier block, and only `selected` is computed: so it must not expand anything by itself.
     virtual Routed route(GraphBuilder& b, uint32_t block, ggml_tensor* x) const = 0;
     // The formula of one expert: [embedding, rows] -> [embedding, rows].
     virtual ggml_tensor* expert(GraphBuilder& b, ExpertProducts& experts, ggml_tensor* x) const = 0;

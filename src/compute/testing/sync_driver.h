@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,9 @@ public:
     std::span<const float> logits(uint32_t seq) const { return compute_->logits(SeqIndex(seq)); }
     uint64_t steps() const { return steps_; }
     Duration step_time() const { return step_time_; }
+
+    // Hears, within run() and prefill(), of every sequence that a step has advanced. May be empty.
+    std::function<void(uint32_t stage, const SeqResult& result)> on_result;
 
     // Every pass runs to its end. With `random`: in random groups, each step with a random part of
     // the experts that are wanted.
@@ -158,7 +162,8 @@ private:
         : file_(std::move(file)), architecture_(architecture), shape_(shape), options_(options) {}
 
     Status start(uint32_t slots) {
-        Result<ComputeShape> shape = GgmlCompute::compute_shape(file_, architecture_, shape_);
+        Result<ComputeShape> shape =
+            GgmlCompute::compute_shape(file_, architecture_, shape_, options_.guessed_layers);
         if (!shape)
             return std::unexpected(shape.error());
         compute_shape_ = *shape;
@@ -253,6 +258,8 @@ private:
         for (const SeqResult& advanced : result.results) {
             auto running = std::ranges::find(waiting, advanced.seq, &Running::seq);
             running->stage++;
+            if (on_result)
+                on_result(stage, advanced);
             for (const RoutedExpert& routed : advanced.route)
                 running->wanted.push_back(routed.expert);
             if (advanced.route.empty())

@@ -45,7 +45,8 @@ Result<PolicyName> parse_policy_name(std::string_view name) {
     auto row = registry_find(schedule_policies(), "policy", schedule);
     if (!row) {
         return fail(ErrorCode::kUnsupported, row.error().message,
-                    row.error().hint + "; any of them with +prefetch-PREDICTOR");
+                    row.error().hint +
+                        "; each also with +prefetch-PREDICTOR: " + registry_names(predictors()));
     }
     found.schedule = *row;
     if (predictor) {
