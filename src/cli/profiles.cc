@@ -24,6 +24,7 @@ using nlohmann::json;
 constexpr double kBytesMax = 1e12;
 constexpr double kMicrosecondsMax = 1e9;
 constexpr double kScaleMax = 1e5;
+constexpr double kRoutingMax = 1e3;  // of the noise, next to which nothing is left of it
 
 // Takes the fields of one profile, each once, and remembers the first thing that is wrong.
 class Fields {
@@ -206,6 +207,10 @@ Result<ModelProfile> parse_model_profile(std::string_view text, const std::strin
     profile.pair_per_mille = fields.per_mille("pair_scale", kScaleMax);
     profile.layer_per_mille = fields.per_mille("layer_scale", kScaleMax);
     profile.head_per_mille = fields.per_mille("head_scale", kScaleMax);
+    profile.routing = {.popularity_per_mille = fields.per_mille("routing_popularity", kRoutingMax),
+                       .request_per_mille = fields.per_mille("routing_request", kRoutingMax),
+                       .drift_per_mille = fields.per_mille("routing_drift", kRoutingMax),
+                       .memory_per_mille = fields.per_mille("routing_memory", 1)};
     return fields.finish(std::move(profile));
 }
 

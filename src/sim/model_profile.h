@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "sim/generated_routes.h"
+
 namespace bevy {
 
 struct ModelProfile {
@@ -24,6 +26,7 @@ struct ModelProfile {
     uint32_t pair_per_mille = 1000;
     uint32_t layer_per_mille = 1000;
     uint32_t head_per_mille = 1000;
+    RoutingStatistics routing;  // for routes that are generated
 
     uint32_t expert_count() const { return layers * experts; }
 };
