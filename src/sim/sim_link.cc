@@ -29,6 +29,7 @@ void SimLink::start(Ticket ticket, ExpertId expert, SlotIndex slot) {
     const Duration transfer{static_cast<int64_t>(options_.bytes_per_transfer * 1'000'000'000 /
                                                  options_.bytes_per_second)};
     free_at_ = std::max(free_at_, now) + transfer;
+    busy_ += transfer;
     const Duration jitter{
         static_cast<int64_t>(prng_.below(static_cast<uint64_t>(options_.jitter.ns) + 1))};
     const bool fails = now < options_.faults_until && prng_.chance(options_.fail_per_mille, 1000);

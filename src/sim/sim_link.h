@@ -2,6 +2,7 @@
 // some fail, and cancellations come through late or not at all. Everything is drawn from a seed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -37,6 +38,11 @@ public:
     void wait(Duration timeout) override;
     void wake() override { woken_ = true; }
 
+    // For how long bytes have been under way until `now`, latencies left out.
+    Duration busy(Instant now) const { return busy_ - std::max(free_at_ - now, Duration{}); }
+    // When the last byte of what has been started will have come over.
+    Instant busy_until() const { return free_at_; }
+
 private:
     struct Transfer {
         bool busy = false;  // from start() until its completion was polled
@@ -56,6 +62,7 @@ private:
     std::vector<Transfer> transfers_;
     std::vector<LinkCompletion> ended_;
     Instant free_at_;
+    Duration busy_;  // of all transfers that were started
     uint64_t started_ = 0;
     bool woken_ = false;
 };

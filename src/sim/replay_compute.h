@@ -1,0 +1,74 @@
+// A processor that computes nothing: it follows recorded routes and lets virtual time pass as a
+// cost model says. Lean, so that an experiment of thousands of tokens takes a moment.
+//
+// The first token of a request's prompt is its number in the RouteSource; token i of the text,
+// prompt or reply, has the routes of token i of that request. While the link is busy, the memory
+// part of a step runs slower by the hardware's contention.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compute/compute.h"
+#include "sim/route_source.h"
+#include "sim/sim_clock.h"
+#include "sim/sim_link.h"
+#include "sim/sim_log.h"
+#include "sim/step_cost.h"
+
+namespace bevy {
+
+struct ReplayComputeOptions {
+    uint32_t sequences = 1;
+    uint32_t memory_contention_per_mille = 0;
+};
+
+// Everything outlives it.
+class ReplayCompute final : public Compute {
+public:
+    ReplayCompute(const ReplayComputeOptions& options, const RouteSource& source,
+                  const StepCosts& costs, SimClock& clock, SimLink& link, SimLog& log);
+
+    void start(ComputeStep step) override;
+    std::optional<StepResult> poll() override;
+    void abandon(SeqIndex) override {}
+    std::span<const float> logits(SeqIndex) const override { return {}; }
+
+    // What the router will choose, for predictors and eviction policies that are told the future:
+    // at `layer` for the token `tokens_ahead` behind the one that `seq` computes now, or computed
+    // last. In router order. Empty where the request does not reach, or when `seq` never ran.
+    std::span<const uint8_t> future_route(SeqIndex seq, uint32_t tokens_ahead,
+                                          LayerIndex layer) const;
+
+private:
+    struct Sequence {
+        RequestRoutes routes;
+        uint32_t first_position = 0;  // of its current pass
+        uint32_t rows = 0;            // of that pass; 0: it never ran
+        bool wants_logits = false;
+    };
+
+    void begin_pass(const PassInput& pass);
+    StepWork work_of(const ComputeStep& step) const;
+    uint32_t rows_that_chose(const Sequence& s, uint32_t layer, ExpertIndex expert) const;
+    void finish_or_go_on();
+    Duration lost(Duration link_busy) const;
+    SeqResult result_of(SeqIndex seq, uint32_t layer) const;
+
+    const ReplayComputeOptions options_;
+    const RouteSource& source_;
+    const StepCosts& costs_;
+    SimClock& clock_;
+    SimLink& link_;
+    SimLog& log_;
+    std::vector<Sequence> sequences_;
+    std::optional<ComputeStep> running_;
+    StepCost cost_;  // of the step that is running
+    Instant started_;
+    Duration link_busy_at_start_;
+    std::optional<StepResult> result_;
+};
+
+}  // namespace bevy
