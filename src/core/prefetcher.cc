@@ -14,8 +14,10 @@ Prefetcher::Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> pred
       guesses_(size_t{config.sequences} * config.lookahead),
       prefetched_(size_t{config.moe_layers} * config.experts_per_layer),
       unreadable_(prefetched_.size()) {
-    for (Guess& guess : guesses_)
+    for (Guess& guess : guesses_) {
         guess.experts.reserve(config.experts_used);
+        guess.absent.reserve(config.experts_used);
+    }
     order_.reserve(config.sequences);
 }
 
@@ -49,9 +51,12 @@ void Prefetcher::on_reveal(CoreState& state, const Reveal& reveal, CoreStats& st
         Guess& old = guess(reveal.seq, ahead);
         if (!old.valid || old.layer != reveal.layer)
             continue;
-        for (ExpertIndex e : old.experts) {
+        for (size_t i = 0; i < old.experts.size(); i++) {
+            bool right = std::ranges::contains(reveal.used, old.experts[i], &ExpertDemand::expert);
             stats.guesses++;
-            stats.guesses_right += std::ranges::contains(reveal.used, e, &ExpertDemand::expert);
+            stats.guesses_right += right;
+            stats.guesses_absent += old.absent[i];
+            stats.guesses_absent_right += old.absent[i] && right;
         }
     }
     if (reveal.tokens > 1)
@@ -87,6 +92,10 @@ void Prefetcher::predict(CoreState& state, const Reveal& reveal) {
         drop(state, place);
         place.layer = LayerIndex(target % layers);
         place.experts.assign(experts.begin(), experts.end());
+        place.absent.clear();
+        for (ExpertIndex e : experts)
+            place.absent.push_back(state.cache.residency(state.expert_id(target % layers, e)) ==
+                                   Residency::kAbsent);
         place.valid = true;
     }
 }

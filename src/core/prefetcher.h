@@ -49,6 +49,7 @@ private:
         bool valid = false;
         LayerIndex layer;
         std::vector<ExpertIndex> experts;
+        std::vector<uint8_t> absent;  // parallel: in no slot when it was guessed
     };
     Guess& guess(SeqIndex seq, uint32_t ahead) {
         return guesses_[size_t{seq.value} * lookahead_ + ahead - 1];

@@ -26,10 +26,12 @@ struct CoreStats {
     uint64_t reads_cancelled = 0;  // CancelRead actions
     uint64_t evictions = 0;        // experts that gave up their slot
 
-    uint64_t guesses = 0;            // experts that a predictor expected at a layer since revealed
-    uint64_t guesses_right = 0;      // of those, experts that were chosen
-    uint64_t prefetches = 0;         // StartRead actions for a guess
-    uint64_t prefetches_useful = 0;  // of those, experts demanded before their guess was over
+    uint64_t guesses = 0;         // experts that a predictor expected at a layer since revealed
+    uint64_t guesses_right = 0;   // of those, experts that were chosen
+    uint64_t guesses_absent = 0;  // guesses of experts that were in no slot when last guessed
+    uint64_t guesses_absent_right = 0;  // of those, experts that were chosen
+    uint64_t prefetches = 0;            // StartRead actions for a guess
+    uint64_t prefetches_useful = 0;     // of those, experts demanded before their guess was over
 
     uint64_t steps = 0;             // StartStep actions
     uint64_t step_sequences = 0;    // sum over steps of the sequences that advanced (group size)

@@ -169,8 +169,28 @@ TEST_F(EngineTest, AnUnreadableGuessEndsNobody) {
     EXPECT_EQ(stats.reads_failed, 1u);  // and not tried again
     EXPECT_EQ(stats.prefetches, 2u);
     EXPECT_EQ(stats.prefetches_useful, 0u);
-    EXPECT_EQ(stats.guesses_right, 0u);
     EXPECT_EQ(stats.requests_failed, 0u);
+    // Of nine tokens, one was guessed before the other expert had been read.
+    EXPECT_EQ(stats.guesses, 18u);
+    EXPECT_EQ(stats.guesses_absent, 10u);
+    EXPECT_EQ(stats.guesses_right, 0u);
+    EXPECT_EQ(stats.guesses_absent_right, 0u);
+}
+
+TEST_F(EngineTest, RightGuessesAreCountedByWhetherTheirExpertWasThere) {
+    EngineConfig config{.core = small_core(), .context_per_sequence = 16, .vocabulary = 10};
+    config.core.policy = "bevy+prefetch-next-gate";
+    config.core.guessed_layers = 1;
+    make(config);
+    compute_.guesses = {ExpertIndex(1), ExpertIndex(3)};  // 0 and 1 are chosen
+    RecordingSink sink;
+    ASSERT_TRUE(submit(sink, 1, 5));
+    run(sink);
+    const CoreStats stats = engine_->snapshot().stats.core;
+    EXPECT_EQ(stats.guesses, 10u);
+    EXPECT_EQ(stats.guesses_right, 5u);
+    EXPECT_GE(stats.guesses_absent, 2u);
+    EXPECT_EQ(stats.guesses_absent_right, 1u);  // at the first token
 }
 
 TEST_F(EngineTest, GuessesThatNobodyMakesAreRefused) {

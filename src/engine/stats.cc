@@ -66,6 +66,8 @@ void for_each_counter(CoreStats& s, const CoreStats& t, Visit visit) {
     visit(s.evictions, t.evictions);
     visit(s.guesses, t.guesses);
     visit(s.guesses_right, t.guesses_right);
+    visit(s.guesses_absent, t.guesses_absent);
+    visit(s.guesses_absent_right, t.guesses_absent_right);
     visit(s.prefetches, t.prefetches);
     visit(s.prefetches_useful, t.prefetches_useful);
     visit(s.steps, t.steps);
@@ -189,6 +191,9 @@ std::vector<StatRow> stat_rows(const EngineStats& s) {
         rows.push_back(
             {"guesses that were right",
              percent(ratio(static_cast<double>(c.guesses_right), static_cast<double>(c.guesses)))});
+        rows.push_back({"guesses of missing experts that were right",
+                        percent(ratio(static_cast<double>(c.guesses_absent_right),
+                                      static_cast<double>(c.guesses_absent)))});
         rows.push_back({"prefetches", count(c.prefetches)});
         rows.push_back({"prefetches in time and needed", percent(s.prefetch_precision())});
         rows.push_back({"missing experts that were prefetched", percent(s.prefetch_recall())});
