@@ -5,7 +5,7 @@ function(bevy_embedded_rows folder result)
     list(SORT paths)
     set(rows "")
     foreach(path IN LISTS paths)
-        get_filename_component(stem ${path} NAME_WE)
+        get_filename_component(stem ${path} NAME_WLE)
         file(READ ${path} text)
         string(APPEND rows "    {\"${stem}\", R\"profile(${text})profile\"},\n")
         set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS

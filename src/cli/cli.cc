@@ -26,6 +26,7 @@ struct Commands {
     RunOptions run;
     InspectOptions inspect;
     MakeModelOptions make_model;
+    SimOptions sim;
 };
 
 int dispatch(const CLI::App& app, const Commands& commands) {
@@ -33,6 +34,8 @@ int dispatch(const CLI::App& app, const Commands& commands) {
         return run_command(commands.run);
     if (app.got_subcommand("inspect"))
         return inspect_command(commands.inspect);
+    if (app.got_subcommand("sim"))
+        return sim_command(commands.sim);
     return make_model_command(commands.make_model);
 }
 
@@ -62,6 +65,9 @@ int run_cli(int argc, const char* const* argv) {
     declare_inspect_options(
         *app.add_subcommand("inspect", "what a model needs, and how fast it can be here"),
         commands.inspect);
+    declare_sim_options(
+        *app.add_subcommand("sim", "compare policies on simulated machines, with real routes"),
+        commands.sim);
     CLI::App* make_model = app.add_subcommand("make-model", "write a model file for tests");
     make_model->require_subcommand(1);
     declare_make_model_options(*make_model->add_subcommand("random", "random weights of any shape"),

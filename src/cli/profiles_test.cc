@@ -37,6 +37,7 @@ TEST(Profiles, EveryBuiltInProfileIsValidAndSaysWhereItsNumbersComeFrom) {
         EXPECT_GT(profile->comment.size(), 40u);
     }
     EXPECT_GE(model_profile_names().size(), 6u);
+    EXPECT_TRUE(open_model_profile("glm-4.5-air"));
     for (const std::string& name : model_profile_names()) {
         const Result<ModelProfile> profile = open_model_profile(name);
         ASSERT_TRUE(profile) << profile.error().text();

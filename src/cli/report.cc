@@ -53,10 +53,11 @@ uint64_t peak_resident_bytes() {
     return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
 }
 
-ProgressLine::ProgressLine(std::FILE* out, std::string what, bool quiet)
+ProgressLine::ProgressLine(std::FILE* out, std::string what, bool quiet, Unit unit)
     : out_(out),
       what_(std::move(what)),
       quiet_(quiet),
+      unit_(unit),
       live_(is_live_terminal(fileno(out))),
       shown_at_(SystemClock().now()) {}
 
@@ -78,7 +79,9 @@ void ProgressLine::update(uint64_t done, uint64_t total) {
     shown_percent_ = percent;
     shown_at_ = now;
     drawn_ = true;
-    const std::string amount = std::format("{} of {}", format_bytes(done), format_bytes(total));
+    const std::string amount =
+        unit_ == Unit::kBytes ? std::format("{} of {}", format_bytes(done), format_bytes(total))
+                              : std::format("{} of {}", done, total);
     if (live_) {
         const uint32_t columns = std::max(terminal_size(fileno(out_)).columns, 20u) - 1;
         const std::string text = what_ + " " + progress_bar(part, 30) + " " + amount;

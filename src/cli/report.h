@@ -26,7 +26,8 @@ uint64_t peak_resident_bytes();
 // A bar on a terminal; elsewhere a line every few seconds.
 class ProgressLine {
 public:
-    ProgressLine(std::FILE* out, std::string what, bool quiet);
+    enum class Unit : uint8_t { kBytes, kCount };
+    ProgressLine(std::FILE* out, std::string what, bool quiet, Unit unit = Unit::kBytes);
     ~ProgressLine();
     void update(uint64_t done, uint64_t total);
 
@@ -34,6 +35,7 @@ private:
     std::FILE* out_;
     std::string what_;
     bool quiet_;
+    Unit unit_;
     bool live_;
     bool drawn_ = false;
     int shown_percent_ = -1;

@@ -213,6 +213,84 @@ class Output(unittest.TestCase):
         self.assertEqual((line["text"], line["finish_reason"]), (" there ", "stop"))
 
 
+class Simulation(unittest.TestCase):
+    SWEEP = ["sim", "--model", "gpt-oss-20b", "--hardware", "study-p1,apple-m", "--cache",
+             "25%,50%", "-np", "2,4", "--tokens", "60", "--warmup", "30"]
+
+    def test_table_and_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "p.svg")
+            result = bevy(*self.SWEEP, "--plot", path)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(path, encoding="utf-8") as file:
+                picture = file.read()
+        self.assertIn("generated routes", result.stdout)
+        self.assertEqual(len([line for line in result.stdout.splitlines() if "| bevy" in line]), 8)
+        self.assertTrue(picture.startswith("<svg ") and picture.endswith("</svg>\n"))
+        self.assertIn("study-p1", picture)
+
+    def test_results_do_not_depend_on_jobs(self):
+        outputs = [bevy(*self.SWEEP, "--seeds", "1-2", "-o", "json", "-j", jobs, "-q")
+                   for jobs in ("1", "4")]
+        self.assertEqual(outputs[0].stderr, "")
+        self.assertEqual(outputs[0].stdout, outputs[1].stdout)
+        runs = json.loads(outputs[0].stdout)["runs"]
+        self.assertEqual(len(runs), 32)
+        self.assertEqual(len({run["hash"] for run in runs}), 32)
+
+    def test_recorded_routes_are_simulated(self):
+        model = {"comment": "", "expert_bytes": 1e6, "layer_bytes": 1e6, "entry_bytes": 0,
+                 "head_bytes": 1e6, "pair_scale": 1, "layer_scale": 1, "head_scale": 1,
+                 "routing_popularity": 0, "routing_request": 0, "routing_drift": 0,
+                 "routing_memory": 0}
+        with tempfile.TemporaryDirectory() as folder:
+            trace, profile = os.path.join(folder, "t.rtrace"), os.path.join(folder, "m.json")
+            self.assertEqual(generate("-p", "Once", "--ignore-eos", "--record-routes",
+                                      trace).returncode, 0)
+            with open(trace, "rb") as file:
+                sizes = struct.unpack("<4s4I", file.read(20))
+            model["layers"], model["experts"], model["top_k"] = sizes[2:]
+            with open(profile, "w", encoding="utf-8") as file:
+                json.dump(model, file)
+            result = bevy("sim", "--trace", trace, "--model", profile, "--hardware", "study-p3",
+                          "--drop", "0", "-o", "csv", "--tokens", "20", "--warmup", "5")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(len(result.stdout.splitlines()), 3)
+            too_short = bevy("sim", "--trace", trace, "--model", profile, "--hardware", "study-p3")
+            self.assertEqual(too_short.returncode, 2)
+            self.assertIn("16 tokens", too_short.stderr)
+
+    def test_mistakes(self):
+        for arguments, code, word in ((["--hardware", "toaster"], 2, "study-p1"),
+                                      (["--hardware", "/no/such.json"], 1, "/no/such.json"),
+                                      (["--hardware", "study-p1", "--policy", "best"], 2, "best"),
+                                      (["--hardware", "study-p1", "--cache", "0.1%"], 1, "--cache"),
+                                      (["--hardware", "study-p1", "--plot", "/no/dir/p.svg"], 1,
+                                       "/no/dir"),
+                                      ([], 2, "--hardware")):
+            result = bevy("sim", "--model", "gpt-oss-20b", *arguments)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertIn(word, result.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bad.rtrace")
+            with open(path, "wb") as file:
+                file.write(b"RTR1 and so on")
+            result = bevy("sim", "--trace", path, "--hardware", "study-p1")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("bad.rtrace", result.stderr)
+
+    def test_interrupt_shows_what_is_done(self):
+        with subprocess.Popen([BEVY, *self.SWEEP[:-4], "--tokens", "60", "--warmup", "30",
+                               "--seeds", "1-1000", "-o", "csv"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            self.assertIn("simulating", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130)
+        self.assertTrue(output.startswith("model,"))
+        self.assertLess(len(output.splitlines()), 16000)
+
+
 class Terminal(unittest.TestCase):
     def run_on_pty(self, tokens, interrupt_after=None):
         pid, fd = pty.fork()
