@@ -12,6 +12,8 @@
 #include "cli/profiles.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
+#include "core/predictor/registry.h"
+#include "core/read_order/registry.h"
 
 namespace bevy {
 namespace {
@@ -172,7 +174,9 @@ void declare_sweep(CLI::App& app, SimOptions& o) {
          "machines; JSON files or some of: " + joined(hardware_profile_names()), "", o.hardware,
          add_name);
     app.get_option("--hardware")->required();
-    list(app, "--policy", "NAMES", "what is computed next: " + registry_names(schedule_policies()),
+    list(app, "--policy", "NAMES",
+         "what is computed next: " + registry_names(schedule_policies()) +
+             "; each also with +prefetch-PREDICTOR: " + registry_names(predictors()),
          joined(o.policies), o.policies, add_name);
     list(app, "--eviction", "NAMES",
          "which expert leaves the cache: " + registry_names(eviction_policies()),
@@ -203,6 +207,18 @@ void declare_load(CLI::App& app, SimOptions& o) {
            "of a request's tokens, so many are its prompt");
     number("--request-tokens", o.request_tokens, 0, 1'000'000'000,
            "most tokens of a request, prompt and reply; 0: as in the routes");
+    app.add_option("--read-order", o.read_order,
+                   "which missing expert is read first: " + registry_names(read_orders()))
+        ->group(kSweep)
+        ->type_name("NAME")
+        ->capture_default_str();
+    number("--lookahead", o.lookahead, 1, 16, "layers that a predictor looks ahead");
+    number("--prefetch-reads", o.prefetch_reads, 1, 1024,
+           "guessed experts being read at once, while no other read is wanted");
+    number("--guess-right-resident", o.guess_right_resident, 0, 100,
+           "percent of the experts in memory that next-gate guesses right");
+    number("--guess-right-missing", o.guess_right_missing, 0, 100,
+           "the same of those that are not");
     parsed(app, kLoad, "--arrivals", "WHEN",
            "when requests arrive: saturated, or poisson:RATE with requests per second", "saturated",
            [&o](const std::string& text) { return parse_arrivals(text, o.arrivals_per_second); });

@@ -35,6 +35,12 @@ struct SimOptions {
     uint32_t request_tokens = 0;     // 0: as in the routes
     double arrivals_per_second = 0;  // 0: saturated
 
+    std::string read_order = "lag";
+    uint32_t lookahead = 1;
+    uint32_t prefetch_reads = 2;
+    uint32_t guess_right_resident = 80;  // percent
+    uint32_t guess_right_missing = 60;
+
     uint32_t jobs = 0;  // 0: one per core
     SimFormat format = SimFormat::kTable;
     std::string plot;  // path; empty: none

@@ -99,6 +99,8 @@ Status check_core(const ExperimentOptions& options) {
     core.prefill_sequences = 1;
     core.expert_bytes = options.model.expert_bytes;
     core.dense_bytes.assign(options.model.layers + 1, 0);
+    core.guessed_layers = core.lookahead;  // the simulated processor guesses whatever is asked
+    core.guesses_are_true = true;
     const Result<std::unique_ptr<Core>> made = Core::create(core);
     return made ? Status() : std::unexpected(made.error());
 }
@@ -111,6 +113,10 @@ ExperimentOptions load_of(const SimOptions& options, const ModelProfile& model) 
     load.drop_tokens = drop_of(options);
     load.prompt_tokens = options.prompt_tokens;
     load.request_tokens_max = options.request_tokens;
+    load.guess_right_resident = options.guess_right_resident;
+    load.guess_right_missing = options.guess_right_missing;
+    load.core.lookahead = options.lookahead;
+    load.core.prefetch_reads_max = options.prefetch_reads;
     if (options.arrivals_per_second > 0)
         load.arrival_gap = {std::llround(1e9 / options.arrivals_per_second)};
     return load;
@@ -121,11 +127,13 @@ Status add_runs(const SimOptions& options, const SimRun& run, SimSweep& sweep) {
     SimRun checked = run;
     checked.options.core.policy = checked.policy;
     checked.options.core.eviction = checked.eviction;
+    checked.options.core.read_order = options.read_order;
     if (Status status = check_core(checked.options); !status)
         return status;
     for (const uint64_t seed : options.seeds) {
         sweep.runs.push_back(run);
         sweep.runs.back().options.seed = seed;
+        sweep.runs.back().options.core.read_order = options.read_order;
     }
     return {};
 }

@@ -10,6 +10,8 @@
 
 #include "base/assert.h"
 #include "base/prng.h"
+#include "core/policy/registry.h"
+#include "core/state.h"
 #include "engine/engine.h"
 #include "sim/merged_compute.h"
 #include "sim/replay_compute.h"
@@ -144,7 +146,20 @@ SimLinkOptions link_options(const ExperimentOptions& options) {
             .bytes_per_transfer = options.model.expert_bytes,
             .bytes_per_second = options.hardware.link_bytes_per_second,
             .latency = options.hardware.link_latency,
-            .jitter = {}};
+            .jitter = {},
+            .cancel_frees_link = true};
+}
+
+// What the policy wants to hear about layers to come. An unknown policy wants nothing, and is
+// refused by the core.
+uint32_t guessed_layers(const CoreConfig& core) {
+    const Result<PolicyName> name = parse_policy_name(core.policy);
+    return name && name->predictor && name->predictor->needs_guesses ? core.lookahead : 0;
+}
+
+bool knows_the_truth(const CoreConfig& core) {
+    const Result<PolicyName> name = parse_policy_name(core.policy);
+    return name && name->predictor && name->predictor->needs_truth;
 }
 
 Experiment::Experiment(const ExperimentOptions& options, const RouteSource& source)
@@ -154,6 +169,16 @@ Experiment::Experiment(const ExperimentOptions& options, const RouteSource& sour
       memory_(options.slots, log_),
       link_(link_options(options), sim_mix(options.seed, 'l'), clock_, memory_, log_),
       compute_({.sequences = options.parallel,
+                .guessed_layers = guessed_layers(options.core),
+                .guesses_are_true = knows_the_truth(options.core),
+                .right_percent_resident = options.guess_right_resident,
+                .right_percent_missing = options.guess_right_missing,
+                .seed = sim_mix(options.seed, 'g'),
+                .is_resident =
+                    [this](ExpertId expert) {
+                        return engine_->core().state().cache.residency(expert) !=
+                               Residency::kAbsent;
+                    },
                 .memory_contention_per_mille = options.hardware.memory_contention_per_mille},
                source, costs_, clock_, link_, log_),
       arrivals_(sim_mix(options.seed, 'a')),
@@ -176,6 +201,8 @@ EngineConfig Experiment::engine_config() const {
     core.prefill_sequences = std::min(kLanes, options_.parallel);
     core.expert_bytes = options_.model.expert_bytes;
     core.dense_bytes = costs_.dense_bytes();
+    core.guessed_layers = guessed_layers(core);
+    core.guesses_are_true = knows_the_truth(core);
     uint32_t longest = 0;
     for (const RouteTrace::Request& request : source_.trace().requests)
         longest = std::max(longest, request.tokens);

@@ -32,6 +32,9 @@ struct ExperimentOptions {
     uint32_t drop_tokens = 0;         // at the beginning of every request of the trace
     uint32_t prompt_tokens = 1;       // of a request's tokens, so many are its prompt
     uint32_t request_tokens_max = 0;  // prompt and reply; 0: as in the trace
+    // How often a router that is asked early is right (see ReplayCompute), in percent.
+    uint32_t guess_right_resident = 80;
+    uint32_t guess_right_missing = 60;
     // Mean time from one arrival to the next (a Poisson process); zero: saturated.
     Duration arrival_gap;
     // Asked now and then; false ends the experiment with kCancelled. May be empty.

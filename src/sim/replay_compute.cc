@@ -21,7 +21,8 @@ ReplayCompute::ReplayCompute(const ReplayComputeOptions& options, const RouteSou
       clock_(clock),
       link_(link),
       log_(log),
-      sequences_(options.sequences) {
+      sequences_(options.sequences),
+      coin_(options.seed) {
     BEVY_ASSERT(options.memory_contention_per_mille < 1000);
 }
 
@@ -105,7 +106,52 @@ void ReplayCompute::finish_or_go_on() {
     link_.wake();
 }
 
-SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer) const {
+std::vector<ExpertIndex> ReplayCompute::guess(SeqIndex seq, uint32_t layer) {
+    std::vector<ExpertIndex> guesses;
+    const uint32_t layers = source_.trace().layers;
+    for (uint32_t ahead = 1; ahead <= options_.guessed_layers; ahead++) {
+        const uint32_t target = layer + ahead;
+        if (target >= layers && !options_.guesses_are_true)
+            break;
+        guess_route(future_route(seq, target / layers, LayerIndex(target % layers)),
+                    target % layers, guesses);
+    }
+    return guesses;
+}
+
+void ReplayCompute::guess_route(std::span<const uint8_t> route, uint32_t layer,
+                                std::vector<ExpertIndex>& out) {
+    const uint32_t experts = source_.trace().experts;
+    const size_t first = out.size();
+    const auto guessed = [&](uint32_t expert) {
+        return std::ranges::contains(std::span(out).subspan(first), ExpertIndex(expert));
+    };
+    for (const uint8_t expert : route) {
+        const bool resident = options_.is_resident(ExpertId(layer * experts + expert));
+        const uint32_t percent =
+            resident ? options_.right_percent_resident : options_.right_percent_missing;
+        if (options_.guesses_are_true || coin_.chance(percent, 100)) {
+            out.push_back(ExpertIndex(expert));
+            continue;
+        }
+        // A wrong one; a right one that is not said otherwise where all are used.
+        uint32_t said = static_cast<uint32_t>(coin_.below(experts));
+        for (uint32_t tries = 0; tries < experts; tries++) {
+            if (!guessed(said) && (!std::ranges::contains(route, said) || 2 * route.size() > experts))
+                break;
+            said = (said + 1) % experts;
+        }
+        if (!guessed(said))
+            out.push_back(ExpertIndex(said));
+    }
+    // As many for every layer, so that they can be told apart.
+    for (uint32_t e = 0; out.size() - first < route.size(); e++) {
+        if (!guessed(e))
+            out.push_back(ExpertIndex(e));
+    }
+}
+
+SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer) {
     const Sequence& s = sequences_[seq.value];
     SeqResult result{.seq = seq};
     const uint32_t layers = source_.trace().layers;
@@ -114,6 +160,8 @@ SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer) const {
     if (s.rows == 1) {
         for (const uint8_t expert : s.routes.route(s.first_position, layer))
             result.route.push_back({ExpertIndex(expert), 1});
+        if (options_.guessed_layers > 0)
+            result.guesses = guess(seq, layer);
         return result;
     }
     std::vector<uint32_t> rows(source_.trace().experts);

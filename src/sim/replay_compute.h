@@ -1,16 +1,23 @@
 // A processor that computes nothing: it follows recorded routes and lets virtual time pass as a
 // cost model says. Lean, so that an experiment of thousands of tokens takes a moment.
 //
+// Its guesses of the next layers' routes are the truth, spoilt by a coin: each expert that will be
+// used is guessed with a given chance, which may be smaller for experts that are not in memory
+// (those are the unusual ones, and every real predictor is worse at them); in its place comes
+// another one at random.
+//
 // The first token of a request's prompt is its number in the RouteSource; token i of the text,
 // prompt or reply, has the routes of token i of that request. While the link is busy, the memory
 // part of a step runs slower by the hardware's contention.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/prng.h"
 #include "compute/compute.h"
 #include "sim/route_source.h"
 #include "sim/sim_clock.h"
@@ -22,6 +29,13 @@ namespace bevy {
 
 struct ReplayComputeOptions {
     uint32_t sequences = 1;
+    uint32_t guessed_layers = 0;
+    bool guesses_are_true = false;  // then they also reach into the next token
+    uint32_t right_percent_resident = 0;
+    uint32_t right_percent_missing = 0;
+    uint64_t seed = 0;
+    // Whether the expert is in memory or on its way there. Needed if there are guesses.
+    std::function<bool(ExpertId)> is_resident;
     uint32_t memory_contention_per_mille = 0;
 };
 
@@ -55,7 +69,10 @@ private:
     uint32_t rows_that_chose(const Sequence& s, uint32_t layer, ExpertIndex expert) const;
     void finish_or_go_on();
     Duration lost(Duration link_busy) const;
-    SeqResult result_of(SeqIndex seq, uint32_t layer) const;
+    SeqResult result_of(SeqIndex seq, uint32_t layer);
+    std::vector<ExpertIndex> guess(SeqIndex seq, uint32_t layer);
+    void guess_route(std::span<const uint8_t> route, uint32_t layer,
+                     std::vector<ExpertIndex>& out);
 
     const ReplayComputeOptions options_;
     const RouteSource& source_;
@@ -69,6 +86,7 @@ private:
     Instant started_;
     Duration link_busy_at_start_;
     std::optional<StepResult> result_;
+    Prng coin_;
 };
 
 }  // namespace bevy

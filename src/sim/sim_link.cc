@@ -23,22 +23,56 @@ void SimLink::start(Ticket ticket, ExpertId expert, SlotIndex slot) {
         return;
     }
     memory_.begin_write(slot);
-    const uint64_t number = ++started_;
-    transfers_[ticket.value] = {true, false, number, expert, slot, now};
-
     const Duration transfer{static_cast<int64_t>(options_.bytes_per_transfer * 1'000'000'000 /
                                                  options_.bytes_per_second)};
-    free_at_ = std::max(free_at_, now) + transfer;
+    const Instant begins = std::max(free_at_, now);
+    free_at_ = begins + transfer;
     busy_ += transfer;
     const Duration jitter{
         static_cast<int64_t>(prng_.below(static_cast<uint64_t>(options_.jitter.ns) + 1))};
-    const bool fails = now < options_.faults_until && prng_.chance(options_.fail_per_mille, 1000);
-    clock_.at(free_at_ + options_.latency + jitter, [=, this] {
+    transfers_[ticket.value] = {
+        .busy = true,
+        .number = ++started_,
+        .expert = expert,
+        .slot = slot,
+        .started = now,
+        .begins = begins,
+        .moved = free_at_,
+        .delay = options_.latency + jitter,
+        .fails = now < options_.faults_until && prng_.chance(options_.fail_per_mille, 1000)};
+    plan_arrival(ticket);
+}
+
+void SimLink::plan_arrival(Ticket ticket) {
+    Transfer& transfer = transfers_[ticket.value];
+    transfer.plan = ++plans_;
+    clock_.at(transfer.moved + transfer.delay, [this, ticket, plan = transfer.plan] {
+        const Transfer& arrived = transfers_[ticket.value];
+        if (arrived.plan != plan)
+            return;  // it was planned anew
         std::optional<Error> error;
-        if (fails)
+        if (arrived.fails)
             error = Error{ErrorCode::kIo, "the simulated disk failed", {}};
-        end(ticket, number, std::move(error));
+        end(ticket, arrived.number, std::move(error));
     });
+}
+
+void SimLink::free_rest(Ticket ticket) {
+    const Transfer& gone = transfers_[ticket.value];
+    const Instant now = clock_.now();
+    const Duration rest = gone.moved - std::max(gone.begins, std::min(now, gone.moved));
+    if (rest.ns <= 0)
+        return;
+    free_at_ = free_at_ - rest;
+    busy_ = busy_ - rest;
+    for (uint32_t i = 0; i < transfers_.size(); i++) {
+        Transfer& behind = transfers_[i];
+        if (!behind.busy || behind.ended || behind.begins < gone.moved)
+            continue;
+        behind.begins = behind.begins - rest;
+        behind.moved = behind.moved - rest;
+        plan_arrival(Ticket(i));
+    }
 }
 
 void SimLink::cancel(Ticket ticket) {
@@ -47,6 +81,13 @@ void SimLink::cancel(Ticket ticket) {
     if (!transfer.busy) {
         log_.violation("a cancellation of ticket " + std::to_string(ticket.value) +
                        ", which is not in use");
+        return;
+    }
+    if (options_.cancel_frees_link && !transfer.ended) {
+        free_rest(ticket);
+        clock_.after({}, [this, ticket, number = transfer.number] {
+            end(ticket, number, Error{ErrorCode::kCancelled, "cancelled", {}});
+        });
         return;
     }
     if (transfer.ended || !prng_.chance(options_.cancel_works_percent, 100))

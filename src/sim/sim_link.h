@@ -23,6 +23,9 @@ struct SimLinkOptions {
     uint32_t fail_per_mille = 0;         // transfers that end with an error
     Instant faults_until;                // none start to fail later
     uint32_t cancel_works_percent = 50;  // cancellations that are in time
+    // A cancelled transfer ends at once, and what it has not moved yet is not moved: the ones behind
+    // it come earlier. Else its place in the queue stays taken.
+    bool cancel_frees_link = false;
 };
 
 class SimLink final : public Link {
@@ -51,7 +54,14 @@ private:
         ExpertId expert;
         SlotIndex slot;
         Instant started;
+        Instant begins;  // to move
+        Instant moved;   // all of it; it arrives a latency later
+        Duration delay;  // that latency
+        bool fails = false;
+        uint64_t plan = 0;  // number of the plan for its arrival that counts
     };
+    void plan_arrival(Ticket ticket);
+    void free_rest(Ticket ticket);
     void end(Ticket ticket, uint64_t number, std::optional<Error> error);
 
     const SimLinkOptions options_;
@@ -64,6 +74,7 @@ private:
     Instant free_at_;
     Duration busy_;  // of all transfers that were started
     uint64_t started_ = 0;
+    uint64_t plans_ = 0;
     bool woken_ = false;
 };
 
