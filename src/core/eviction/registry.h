@@ -17,9 +17,14 @@ struct EvictionRow {
 
 std::span<const EvictionRow> eviction_policies();
 
-std::unique_ptr<EvictionPolicy> make_fifo_eviction(const EvictionShape& shape);
-std::unique_ptr<EvictionPolicy> make_lru_eviction(const EvictionShape& shape);
-std::unique_ptr<EvictionPolicy> make_reuse_eviction(const EvictionShape& shape);
 std::unique_ptr<EvictionPolicy> make_two_rate_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_reuse_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_lfu_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_lfru_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_lru_layer_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_lru_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_s3_fifo_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_sieve_eviction(const EvictionShape& shape);
+std::unique_ptr<EvictionPolicy> make_fifo_eviction(const EvictionShape& shape);
 
 }  // namespace bevy
