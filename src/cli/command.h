@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/options.h"
+#include "cli/serve_options.h"
 
 namespace bevy {
 
@@ -25,6 +26,8 @@ void print_notice(std::string_view message);
 int run_command(const RunOptions& options);
 int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
+
+int serve_command(ServeOptions& options);
 
 // The whole program. The caller's main() does nothing else.
 int run_cli(int argc, const char* const* argv);
