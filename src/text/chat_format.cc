@@ -7,8 +7,6 @@ namespace {
 
 // Thoughts that have begun, up to their end.
 constexpr const char* kThoughtsToEnd = R"GBNF(thoughts ( "<" [^/] thoughts )* "</think>" [\n]{0,2})GBNF";
-constexpr const char* kThoughtsMaybe =
-    R"GBNF(( "<think>" thoughts ( "<" [^/] thoughts )* "</think>" [\n]{0,2} )?)GBNF";
 constexpr const char* kAnalysisMaybe =
     R"GBNF(( "<|channel|>analysis<|message|>" thoughts "<|end|><|start|>assistant" )?)GBNF";
 
@@ -29,9 +27,9 @@ ChatFormat detect_chat_format(std::string_view source) {
 GrammarFrame answer_frame(const ChatFormat& format, bool begins_thinking) {
     if (format.syntax == ChatSyntax::kHarmony)
         return {.before = std::string(kAnalysisMaybe) + " \"<|channel|>final<|message|>\""};
-    if (begins_thinking)
-        return {.before = kThoughtsToEnd};
-    return {.before = format.thinks ? kThoughtsMaybe : ""};
+    // Thoughts that the prompt has not begun are left out, as llama-server does: a model that may
+    // think before an answer of a given form could think until its tokens are used up.
+    return {.before = begins_thinking ? kThoughtsToEnd : ""};
 }
 
 Result<std::string> forced_call_grammar(const ChatFormat& format, std::span<const ToolSchema> tools,

@@ -84,7 +84,7 @@ struct ChatOutputParser::Impl {
             case State::kCall:
                 return call(delta);
             case State::kHeader:
-                return header(delta);
+                return header();
             case State::kChannel:
                 return channel(delta);
         }
@@ -175,26 +175,28 @@ struct ChatOutputParser::Impl {
     }
 
     // Between messages: <|start|>assistant<|channel|>analysis<|message|>.
-    bool header(ChatDelta&) {
+    bool header() {
         static constexpr std::array<std::string_view, 1> kMarks = {"<|message|>"};
+        if (first_message) {
+            opening += scanner.rest();
+            const size_t first = opening.find_first_not_of(kSpace);
+            if (first == std::string::npos)
+                return false;
+            first_message = false;
+            scanner.push(opening);
+            // A model that forgets its channels writes an answer.
+            if (opening[first] != '<')
+                state = State::kChannel;
+            opening.clear();
+            return true;
+        }
         const MarkScanner::Found found = scanner.next(kMarks);
         header_text += found.before;
-        if (!found.mark) {
-            // A model that forgets its channels writes an answer.
-            const size_t first = header_text.find_first_not_of(kSpace);
-            if (first_message && first != std::string::npos && header_text[first] != '<') {
-                scanner.push(std::exchange(header_text, {}) + scanner.rest());
-                recipient.clear();
-                is_analysis = first_message = false;
-                state = State::kChannel;
-                return true;
-            }
+        if (!found.mark)
             return false;
-        }
         recipient = has_calls() ? recipient_of(header_text) : std::string();
         is_analysis = header_text.contains("analysis") && recipient.empty();
         header_text.clear();
-        first_message = false;
         state = State::kChannel;
         return true;
     }
@@ -247,9 +249,7 @@ struct ChatOutputParser::Impl {
                 end_call(delta, false);
                 break;
             case State::kHeader:
-                // What lies between messages is no text, unless there was none.
-                if (first_message && !header_text.starts_with("<|"))
-                    delta.content += header_text + rest;
+                delta.content += std::exchange(opening, {});  // white space, and nothing else came
                 break;
             case State::kChannel:
                 if (!recipient.empty())
@@ -272,7 +272,7 @@ struct ChatOutputParser::Impl {
     const ChatOutputOptions options;
     State state = State::kContent;
     MarkScanner scanner;
-    std::string opening;       // kBegin
+    std::string opening;       // white space, and what may begin thoughts or channels
     TrimmedText reasoning;     // kThoughts
     TrimmedText answer;        // content around calls
     bool keeps_space = false;  // the content's beginning is the answer's, not what follows thoughts
