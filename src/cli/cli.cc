@@ -113,8 +113,8 @@ int run_cli(int argc, const char* const* argv) {
             sub = sub->get_subcommands().front();
             command += " " + sub->get_name();
         }
-        print_usage_error(first_line(error.what()), source_hint(error.what(), outside) + "see " +
-                                                        command + " --help");
+        print_usage_error(first_line(error.what()),
+                          source_hint(error.what(), outside) + "see " + command + " --help");
         return kExitUsage;
     }
     try {

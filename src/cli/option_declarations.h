@@ -76,7 +76,8 @@ void number(CLI::App& app, const char* group, const char* flags, Field& field, F
     option(app, group, flags, field, help)->check(range<Field>(low, high));
 }
 
-inline void flag(CLI::App& app, const char* group, const char* flags, bool& field, const char* help) {
+inline void flag(CLI::App& app, const char* group, const char* flags, bool& field,
+                 const char* help) {
     app.add_flag(flags, field, help)->group(group);
 }
 

@@ -160,8 +160,7 @@ int serve_command(ServeOptions& options) {
         options.server.log = [](const std::string& line) {
             std::fprintf(stderr, "%s\n", line.c_str());
         };
-    Result<std::unique_ptr<Server>> server =
-        Server::open(options.server, options.session.parallel);
+    Result<std::unique_ptr<Server>> server = Server::open(options.server, options.session.parallel);
     if (!server) {
         print_error(server.error());
         return kExitFailure;

@@ -105,7 +105,8 @@ void declare_access(CLI::App& app, ServeOptions& o) {
     app.add_option("--api-key", o.api_keys, "keys of which clients need one, separated by commas")
         ->group(kAccess)
         ->type_name("KEYS");
-    app.add_option("--api-key-file", o.api_key_file, "file with one key per line; # begins a comment")
+    app.add_option("--api-key-file", o.api_key_file,
+                   "file with one key per line; # begins a comment")
         ->group(kAccess)
         ->type_name("FILE");
     app.add_option("--ssl-key-file", o.server.ssl_key_file, "private key for TLS (PEM)")
@@ -162,9 +163,8 @@ std::set<std::string> given_options(const CLI::App& app,
             break;
         if (argument.size() < 2 || argument[0] != '-')
             continue;
-        const std::string name = argument.starts_with("--")
-                                     ? argument.substr(0, argument.find('='))
-                                     : argument.substr(0, 2);
+        const std::string name = argument.starts_with("--") ? argument.substr(0, argument.find('='))
+                                                            : argument.substr(0, 2);
         const CLI::Option* option = app.get_option_no_throw(name);
         if (option != nullptr)
             given.insert(option->get_lnames().front());
@@ -215,8 +215,8 @@ void declare_serve_options(CLI::App& app, ServeOptions& o) {
     app.add_option("--trace", o.session.trace, "write a timeline for Perfetto or chrome://tracing")
         ->group(kOutput)
         ->type_name("FILE");
-    CLI::Option* verbose = app.add_flag("-v,--verbose", o.output.verbose, "show plan and requests")
-                               ->group(kOutput);
+    CLI::Option* verbose =
+        app.add_flag("-v,--verbose", o.output.verbose, "show plan and requests")->group(kOutput);
     app.add_flag("-q,--quiet", o.output.quiet, "errors only")->group(kOutput)->excludes(verbose);
 }
 

@@ -1,8 +1,8 @@
 // What the user can say to `bevy serve`: on the command line, in the environment, in a file.
 //
-// Names are llama-server's where it has the same, those of its environment included (LLAMA_ARG_...);
-// Bevy's own variables begin with BEVY_. The command line wins over the environment, and the
-// environment over the file.
+// Names are llama-server's where it has the same, those of its environment included
+// (LLAMA_ARG_...); Bevy's own variables begin with BEVY_. The command line wins over the
+// environment, and the environment over the file.
 #pragma once
 
 #include <cstdint>

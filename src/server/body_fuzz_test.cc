@@ -1,4 +1,5 @@
-// Whatever bytes a body has, every endpoint answers with a well-formed reply and frees what it took.
+// Whatever bytes a body has, every endpoint answers with a well-formed reply and frees what it
+// took.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -43,10 +44,23 @@ const std::vector<std::string>& bodies() {
 }
 
 const std::vector<std::string>& values() {
-    static const std::vector<std::string> all = {
-        "null", "true", "-1",      "0",   "1e999",  "18446744073709551616", "\"\"",
-        "[]",   "{}",   "\"\\u0000\"", "[[]]", "1e-9", "9007199254740993",     "\"\\ud800\"",
-        R"({"type":["string","null"]})", R"({"$ref":"#"})", R"([{"type":"text"}])"};
+    static const std::vector<std::string> all = {"null",
+                                                 "true",
+                                                 "-1",
+                                                 "0",
+                                                 "1e999",
+                                                 "18446744073709551616",
+                                                 "\"\"",
+                                                 "[]",
+                                                 "{}",
+                                                 "\"\\u0000\"",
+                                                 "[[]]",
+                                                 "1e-9",
+                                                 "9007199254740993",
+                                                 "\"\\ud800\"",
+                                                 R"({"type":["string","null"]})",
+                                                 R"({"$ref":"#"})",
+                                                 R"([{"type":"text"}])"};
     return all;
 }
 
@@ -100,10 +114,9 @@ TEST(BodyFuzz, EveryBodyGetsAnAnswer) {
     ServerSetup server({}, hermes);
     const char* given = std::getenv("BEVY_SEEDS");
     const uint64_t seeds = given == nullptr ? kSeeds : std::strtoull(given, nullptr, 10);
-    const std::vector<std::string> paths = {"/completion",      "/v1/completions",
-                                            "/v1/chat/completions", "/v1/responses",
-                                            "/tokenize",        "/detokenize",
-                                            "/apply-template"};
+    const std::vector<std::string> paths = {
+        "/completion", "/v1/completions", "/v1/chat/completions", "/v1/responses",
+        "/tokenize",   "/detokenize",     "/apply-template"};
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
         Prng prng(seed);
         std::string body = bodies()[prng.below(bodies().size())];

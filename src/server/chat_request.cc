@@ -296,8 +296,8 @@ ApiResult<ChatRequest> read_responses(const Json& body) {
                 return std::unexpected(read.error());
         }
     } else {
-        return std::unexpected(invalid_request(
-            std::format("Field 'input': must be a string or an array of at most {}", kMessagesMax)));
+        return std::unexpected(invalid_request(std::format(
+            "Field 'input': must be a string or an array of at most {}", kMessagesMax)));
     }
     if (request.messages.empty())
         return std::unexpected(invalid_request("Field 'input': must not be empty"));
@@ -320,11 +320,11 @@ ApiResult<RenderedChat> render_chat(const ChatRequest& request, const ChatTempla
                                     GenerationSettings& settings) {
     RenderedChat rendered;
     const bool with_tools = request.tool_choice != ToolChoice::kNone;
-    Result<std::string> prompt = chat_template.render(
-        ChatPrompt{.messages = request.messages,
-                   .add_generation_prompt = true,
-                   .tools = with_tools ? request.tools : std::string(),
-                   .variables = request.variables});
+    Result<std::string> prompt =
+        chat_template.render(ChatPrompt{.messages = request.messages,
+                                        .add_generation_prompt = true,
+                                        .tools = with_tools ? request.tools : std::string(),
+                                        .variables = request.variables});
     if (!prompt)
         return std::unexpected(api_error(prompt.error()));
     rendered.prompt = std::move(*prompt);
@@ -352,8 +352,8 @@ ApiResult<RenderedChat> render_chat(const ChatRequest& request, const ChatTempla
     std::ranges::copy_if(reply.tools, std::back_inserter(callable), [&](const ToolSchema& tool) {
         return request.tool_name.empty() || tool.name == request.tool_name;
     });
-    Result<std::string> grammar = forced_call_grammar(
-        reply.format, callable, reply.begins_thinking, request.parallel_tool_calls);
+    Result<std::string> grammar = forced_call_grammar(reply.format, callable, reply.begins_thinking,
+                                                      request.parallel_tool_calls);
     if (!grammar)
         return std::unexpected(api_error(grammar.error()));
     settings.sampling.grammar = std::move(*grammar);

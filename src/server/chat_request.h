@@ -18,7 +18,7 @@ enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
 
 struct ChatRequest {
     std::vector<ChatMessage> messages;
-    std::string tools;                   // JSON array for the template; empty: none
+    std::string tools;  // JSON array for the template; empty: none
     std::vector<ToolSchema> tool_schemas;
     ToolChoice tool_choice = ToolChoice::kAuto;
     std::string tool_name;  // the one that must be called; empty: any

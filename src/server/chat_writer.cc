@@ -110,8 +110,7 @@ private:
     }
 
     std::string event(size_t index, Json delta, bool has_text) {
-        Json choice = {
-            {"finish_reason", nullptr}, {"index", index}, {"delta", std::move(delta)}};
+        Json choice = {{"finish_reason", nullptr}, {"index", index}, {"delta", std::move(delta)}};
         if (has_text && !untold_[index].empty())
             choice["logprobs"] = {{"content", std::exchange(untold_[index], {})}};
         Json json = chunk(Json::array({std::move(choice)}));
@@ -131,7 +130,7 @@ private:
 
     const std::string id_;
     std::vector<uint32_t> calls_told_;
-    std::vector<bool> begun_;                 // the first event was sent
+    std::vector<bool> begun_;                // the first event was sent
     std::vector<std::vector<Json>> untold_;  // probabilities that no event has told yet
 };
 

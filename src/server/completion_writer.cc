@@ -91,16 +91,7 @@ public:
     explicit CompletionWriter(ReplyContext context)
         : ReplyWriter(std::move(context)), id_("chatcmpl-" + random_id()) {}
 
-    std::string closing() override {
-        std::string events;
-        if (context_.settings.include_usage) {
-            Json json = chunk(Json::array());
-            json["usage"] = usage();
-            json["timings"] = timings();
-            events = sse_event(json);
-        }
-        return events + sse_done();
-    }
+    std::string closing() override { return sse_done(); }
 
     Json whole() override {
         Json list = Json::array();
@@ -134,9 +125,9 @@ protected:
 
     std::string end_event(size_t index, const std::string& rest) override {
         Json json = chunk(Json::array({part(index, rest, {}, finish_reason(index))}));
-        // In the last event of each choice, whether it was asked for or not, as llama-server.
-        if (!context_.settings.include_usage)
-            json["timings"] = timings_json(choices_[index].end.timings);
+        // Of this choice, whether it was asked for or not, as llama-server does here.
+        json["usage"] = usage_of(index);
+        json["timings"] = timings_json(choices_[index].end.timings);
         return sse_event(json);
     }
 
@@ -153,12 +144,9 @@ private:
     }
 
     Json chunk(Json choices) const {
-        return {{"choices", std::move(choices)},
-                {"created", context_.created},
-                {"model", context_.model},
-                {"system_fingerprint", context_.fingerprint},
-                {"object", "text_completion"},
-                {"id", id_}};
+        return {{"choices", std::move(choices)}, {"created", context_.created},
+                {"model", context_.model},       {"system_fingerprint", context_.fingerprint},
+                {"object", "text_completion"},   {"id", id_}};
     }
 
     const std::string id_;

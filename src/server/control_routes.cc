@@ -76,9 +76,8 @@ HttpReply models(const ServerState& state, const ServedModel& model) {
         {"created", state.started},
         {"owned_by", "bevy"},
         {"meta", model_facts(model)}};
-    return json_reply({{"models", Json::array({ollama})},
-                       {"object", "list"},
-                       {"data", Json::array({openai})}});
+    return json_reply(
+        {{"models", Json::array({ollama})}, {"object", "list"}, {"data", Json::array({openai})}});
 }
 
 Json template_facts(const ChatTemplate& chat_template) {
@@ -95,25 +94,25 @@ Json template_facts(const ChatTemplate& chat_template) {
 }
 
 HttpReply props(const ServerState& state, const ServedModel& model) {
-    return json_reply({{"default_generation_settings",
-                        {{"params", settings_json(state.options.defaults)},
-                         {"n_ctx", model.context}}},
-                       {"total_slots", model.parallel},
-                       {"model_alias", state.model_name(model)},
-                       {"model_ftype", model.facts.type},
-                       {"model_path", model.facts.path},
-                       {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
-                       {"endpoint_slots", state.options.slots},
-                       {"endpoint_props", false},
-                       {"endpoint_metrics", state.options.metrics},
-                       {"ui", state.options.web_ui},
-                       {"ui_settings", Json::object()},
-                       {"chat_template", model.chat_template->source()},
-                       {"chat_template_caps", template_facts(*model.chat_template)},
-                       {"bos_token", model.vocabulary->bos_text()},
-                       {"eos_token", model.vocabulary->eos_text()},
-                       {"build_info", ServerState::fingerprint()},
-                       {"is_sleeping", false}});
+    return json_reply(
+        {{"default_generation_settings",
+          {{"params", short_settings_json(state.options.defaults)}, {"n_ctx", model.context}}},
+         {"total_slots", model.parallel},
+         {"model_alias", state.model_name(model)},
+         {"model_ftype", model.facts.type},
+         {"model_path", model.facts.path},
+         {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
+         {"endpoint_slots", state.options.slots},
+         {"endpoint_props", false},
+         {"endpoint_metrics", state.options.metrics},
+         {"ui", state.options.web_ui},
+         {"ui_settings", Json::object()},
+         {"chat_template", model.chat_template->source()},
+         {"chat_template_caps", template_facts(*model.chat_template)},
+         {"bos_token", model.vocabulary->bos_text()},
+         {"eos_token", model.vocabulary->eos_text()},
+         {"build_info", ServerState::fingerprint()},
+         {"is_sleeping", false}});
 }
 
 Json slot_json(const ServerState& state, const ServedModel& model, uint32_t id,
@@ -131,7 +130,7 @@ Json slot_json(const ServerState& state, const ServedModel& model, uint32_t id,
     slot["state"] = request_phase_name(request->phase);
     slot["layer"] = request->stage;
     slot["missing_experts"] = request->missing_experts;
-    slot["params"] = settings_json(state.options.defaults);
+    slot["params"] = short_settings_json(state.options.defaults);
     slot["next_token"] = Json::array({{{"has_next_token", true},
                                        {"has_new_line", false},
                                        {"n_remain", -1},
@@ -276,7 +275,8 @@ std::vector<HttpRoute> control_routes(ServerState& state) {
         with_model(state, [&state](const ServedModel& model, const HttpRequest&) {
             return models(state, model);
         }));
-    add("GET", {"/props"}, with_model(state, [&state](const ServedModel& model, const HttpRequest&) {
+    add("GET", {"/props"},
+        with_model(state, [&state](const ServedModel& model, const HttpRequest&) {
             return props(state, model);
         }));
     add("GET", {"/slots"},

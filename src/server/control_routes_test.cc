@@ -19,9 +19,8 @@ TEST(ControlRoutes, HealthTellsTheProgressOfLoading) {
     const HttpReply loading = server.call("GET", "/health");
     EXPECT_EQ(loading.status, 503);
     const Json json = Json::parse(loading.body);
-    EXPECT_EQ(json["error"], Json({{"message", "Loading model"},
-                                   {"type", "unavailable_error"},
-                                   {"code", 503}}));
+    EXPECT_EQ(json["error"],
+              Json({{"message", "Loading model"}, {"type", "unavailable_error"}, {"code", 503}}));
     EXPECT_EQ(json["progress"], 0.25);
     EXPECT_EQ(server.call("GET", "/v1/models").status, 503);
     EXPECT_EQ(server.post("/completion", "{}").status, 503);
@@ -52,7 +51,7 @@ TEST(ControlRoutes, MetricsAndSlotsShowTheEngine) {
     for (const char* line :
          {"llamacpp:tokens_predicted_total 3\n", "llamacpp:prompt_tokens_total 1\n",
           "llamacpp:requests_processing 0\n", "llamacpp:requests_deferred 0\n",
-          "bevy:expert_hits_total ", "bevy:slots{state=\"idle\"} 4\n", "bevy:queue_length 0\n",
+          "bevy:expert_hits_total ", "bevy:sequences{state=\"idle\"} 4\n", "bevy:queue_length 0\n",
           "# TYPE bevy:read_bytes_total counter\n"})
         EXPECT_TRUE(metrics.contains(line)) << line << metrics;
     const Json slots = Json::parse(server.call("GET", "/slots").body);

@@ -23,8 +23,8 @@ namespace bevy {
 class Generation {
 public:
     // Submits all, or nothing. The choices of a prompt lie behind each other; the i-th has the seed
-    // of the settings plus i. Errors: 400 for what can't be generated, 503 when the queue is full or
-    // the server shuts down. `model` and `admission` outlive it.
+    // of the settings plus i. Errors: 400 for what can't be generated, 503 when the queue is full
+    // or the server shuts down. `model` and `admission` outlive it.
     static ApiResult<std::unique_ptr<Generation>> start(
         const ServedModel& model, Admission& admission,
         const std::vector<std::vector<TokenId>>& prompts, const GenerationSettings& settings,

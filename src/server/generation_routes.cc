@@ -86,8 +86,8 @@ private:
     template <class MakeWriter>
     Reply generate(const std::vector<std::vector<TokenId>>& prompts,
                    const GenerationSettings& settings, bool show_special, MakeWriter make_writer) {
-        ApiResult<std::unique_ptr<Generation>> generation = Generation::start(
-            model_, state_.admission, prompts, settings, show_special);
+        ApiResult<std::unique_ptr<Generation>> generation =
+            Generation::start(model_, state_.admission, prompts, settings, show_special);
         if (!generation)
             return std::unexpected(generation.error());
         ReplyContext context;
@@ -99,13 +99,12 @@ private:
         context.submitted = (*generation)->submitted();
         for (size_t i = 0; i < (*generation)->size(); ++i) {
             context.tokens_prompt.push_back((*generation)->tokens_prompt(i));
-            context.prompts.push_back(
-                text_of(prompts[i / settings.choices], *model_.vocabulary));
+            context.prompts.push_back(text_of(prompts[i / settings.choices], *model_.vocabulary));
         }
         std::unique_ptr<ReplyWriter> writer = make_writer(std::move(context));
         if (settings.stream)
-            return streamed_reply(std::move(*generation), std::move(writer),
-                                  state_.options.ping_s, request_.client_gone);
+            return streamed_reply(std::move(*generation), std::move(writer), state_.options.ping_s,
+                                  request_.client_gone);
         return whole_reply(std::move(*generation), std::move(writer), request_.client_gone);
     }
 

@@ -64,16 +64,15 @@ TEST(GenerationRoutes, AChatHasTheShapeOfOpenAis) {
     EXPECT_EQ(reply["choices"][1]["finish_reason"], "length");
     EXPECT_EQ(reply["choices"][1]["message"]["content"], "\"\"");
     EXPECT_EQ(reply["usage"]["completion_tokens"], 4);
-    EXPECT_EQ(reply["usage"]["total_tokens"],
-              reply["usage"]["prompt_tokens"].get<int>() + 4);
+    EXPECT_EQ(reply["usage"]["total_tokens"], reply["usage"]["prompt_tokens"].get<int>() + 4);
 }
 
 TEST(GenerationRoutes, AStreamIsEventsAndADone) {
     ServerSetup server;
-    const HttpReply reply = server.post(
-        kChat, std::string("{") + kHi +
-                   R"(,"max_tokens":2,"temperature":0,"stream":true,)"
-                   R"("stream_options":{"include_usage":true}})");
+    const HttpReply reply =
+        server.post(kChat, std::string("{") + kHi +
+                               R"(,"max_tokens":2,"temperature":0,"stream":true,)"
+                               R"("stream_options":{"include_usage":true}})");
     EXPECT_EQ(reply.content_type, "text/event-stream");
     const std::vector<std::string> events = events_of(reply.body);
     ASSERT_EQ(events.size(), 6u) << reply.body;
@@ -111,8 +110,8 @@ TEST(GenerationRoutes, ProbabilitiesComeWithTheirTokens) {
 
 TEST(GenerationRoutes, ResponsesHaveItemsAndNamedEvents) {
     ServerSetup server;
-    const Json reply = server.json(
-        "/v1/responses", R"({"input":"Hi","max_output_tokens":2,"temperature":0})");
+    const Json reply =
+        server.json("/v1/responses", R"({"input":"Hi","max_output_tokens":2,"temperature":0})");
     EXPECT_EQ(reply["object"], "response");
     EXPECT_EQ(reply["output"][0]["content"][0]["text"], "\"\"");
     EXPECT_EQ(reply["usage"]["output_tokens"], 2);
@@ -208,14 +207,14 @@ TEST(GenerationRoutes, RequiredToolsAreCalledByTheTemplatesSyntax) {
         "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson }}<tool_call>";
     ServerSetup server({}, hermes);
     const Json applied = server.json(
-        "/apply-template", std::string("{") + kHi +
-                               R"(,"tools":[{"type":"function","function":{"name":"f"}}]})");
+        "/apply-template",
+        std::string("{") + kHi + R"(,"tools":[{"type":"function","function":{"name":"f"}}]})");
     EXPECT_TRUE(applied["prompt"].get<std::string>().contains("\"name\": \"f\"")) << applied;
     ServerSetup plain;
-    const std::string message = plain.refusal(
-        kChat, std::string("{") + kHi +
-                   R"(,"tools":[{"type":"function","function":{"name":"f"}}],)"
-                   R"("tool_choice":"required"})");
+    const std::string message =
+        plain.refusal(kChat, std::string("{") + kHi +
+                                 R"(,"tools":[{"type":"function","function":{"name":"f"}}],)"
+                                 R"("tool_choice":"required"})");
     EXPECT_TRUE(message.contains("template"));
 }
 
@@ -237,8 +236,8 @@ TEST(GenerationRoutes, AClientWhoGoesAwayFreesEverything) {
     ServerSetup server;
     server.client_gone = [] { return true; };
     for (const char* stream : {"true", "false"})
-        server.post("/completion", std::string(R"({"prompt":"x","n_predict":60,"stream":)") +
-                                       stream + "}");
+        server.post("/completion",
+                    std::string(R"({"prompt":"x","n_predict":60,"stream":)") + stream + "}");
     EXPECT_EQ(server.state.admission.inside(), 0u);
     EXPECT_EQ(server.state.admission.replies(), 0u);
     EXPECT_TRUE(server.engine->snapshot().requests.empty());

@@ -82,8 +82,8 @@ void add_llama(const MetricsInput& input, Families& families) {
                    ratio(number(totals.tokens_prompt), totals.prefill.seconds()));
     families.gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second of decode.",
                    ratio(number(totals.tokens_generated), totals.decode.seconds()));
-    families.gauge("llamacpp:requests_processing", "Requests that have a slot.", running);
-    families.gauge("llamacpp:requests_deferred", "Requests that wait for a slot.",
+    families.gauge("llamacpp:requests_processing", "Requests that run.", running);
+    families.gauge("llamacpp:requests_deferred", "Requests that wait for a sequence.",
                    input.inside - std::min(input.inside, running));
     families.gauge("llamacpp:n_busy_slots_per_decode", "Requests per step that advanced any.",
                    stats.group_size_mean());
@@ -138,7 +138,7 @@ void add_schedule(const MetricsInput& input, Families& families) {
                      number(stats.core.requests_failed));
 }
 
-void add_slots(const MetricsInput& input, Families& families) {
+void add_sequences(const MetricsInput& input, Families& families) {
     double waiting = 0;
     double ready = 0;
     double computing = 0;
@@ -152,14 +152,15 @@ void add_slots(const MetricsInput& input, Families& families) {
         prefill += request.prefill;
     }
     const double busy = waiting + ready + computing;
-    families.gauges("bevy:slots", "Slots for requests, by what is going on there.", "state",
+    families.gauges("bevy:sequences", "Places for running requests, by what is going on there.",
+                    "state",
                     {{"idle", std::max(0.0, input.parallel - busy)},
                      {"waiting", waiting},
                      {"ready", ready},
                      {"computing", computing}});
-    families.gauge("bevy:slots_prefill", "Slots whose request has no token yet.", prefill);
+    families.gauge("bevy:sequences_prefill", "Running requests that have no token yet.", prefill);
     families.gauge("bevy:requests_waiting_experts", "Requests that wait for an expert.", waiting);
-    families.gauge("bevy:queue_length", "Requests that wait for a slot.",
+    families.gauge("bevy:queue_length", "Requests that wait for a sequence.",
                    std::max(0.0, input.inside - busy));
     families.gauge("bevy:replies_open", "Replies that are being written.", input.replies);
 }
@@ -171,7 +172,7 @@ std::string metrics_text(const MetricsInput& input) {
     add_llama(input, families);
     add_experts(input.snapshot.stats, input.expert_slots, families);
     add_schedule(input, families);
-    add_slots(input, families);
+    add_sequences(input, families);
     return families.text();
 }
 

@@ -28,9 +28,8 @@ protected:
         const ChatOutputOptions output = {
             .format = options_.format,
             .parse_tools = options_.parse_tools,
-            .separate_reasoning =
-                context_.settings.reasoning == ReasoningFormat::kSeparate &&
-                options_.prefill.empty(),
+            .separate_reasoning = context_.settings.reasoning == ReasoningFormat::kSeparate &&
+                                  options_.prefill.empty(),
             .begins_thinking = options_.begins_thinking,
             .tools = options_.tools,
         };

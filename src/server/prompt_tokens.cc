@@ -13,8 +13,9 @@ ApiResult<std::vector<TokenId>> read_tokens(const Json& json, const Tokenizer& t
     if (json.is_string())
         return tokenizer.encode(json.get<std::string>(), add_special, parse_special);
     if (!json.is_array())
-        return std::unexpected(invalid_request(std::format(
-            "A prompt must be text or an array of text and token ids, but is {}", json_kind(json))));
+        return std::unexpected(invalid_request(
+            std::format("A prompt must be text or an array of text and token ids, but is {}",
+                        json_kind(json))));
     std::vector<TokenId> tokens;
     bool first = true;
     for (const Json& part : json) {
@@ -25,9 +26,9 @@ ApiResult<std::vector<TokenId>> read_tokens(const Json& json, const Tokenizer& t
         } else {
             const double number = part.is_number_integer() ? part.get<double>() : -1;
             if (!(number >= 0 && number < tokenizer.vocabulary_size()))
-                return std::unexpected(invalid_request(
-                    std::format("Prompt contains invalid tokens: a token id must be between 0 and {}",
-                                tokenizer.vocabulary_size() - 1)));
+                return std::unexpected(invalid_request(std::format(
+                    "Prompt contains invalid tokens: a token id must be between 0 and {}",
+                    tokenizer.vocabulary_size() - 1)));
             tokens.push_back(static_cast<TokenId>(number));
         }
         first = false;

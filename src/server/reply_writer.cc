@@ -17,6 +17,13 @@ double ratio(double part, double whole) {
     return whole > 0 ? part / whole : 0;
 }
 
+Json usage_json(uint64_t prompt, uint64_t completion) {
+    return {{"completion_tokens", completion},
+            {"prompt_tokens", prompt},
+            {"total_tokens", prompt + completion},
+            {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+}
+
 Json token_json(const TokenProbability& probability, const Tokenizer& tokenizer) {
     const std::string bytes = tokenizer.piece(probability.token, false);
     std::string text;
@@ -126,10 +133,11 @@ Json ReplyWriter::usage() const {
         if (i % context_.settings.choices == 0)
             prompt += context_.tokens_prompt[i];
     }
-    return {{"completion_tokens", completion},
-            {"prompt_tokens", prompt},
-            {"total_tokens", prompt + completion},
-            {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+    return usage_json(prompt, completion);
+}
+
+Json ReplyWriter::usage_of(size_t index) const {
+    return usage_json(context_.tokens_prompt[index], choices_[index].end.timings.tokens_generated);
 }
 
 Json ReplyWriter::timings() const {

@@ -44,7 +44,8 @@ public:
     explicit ReplyWriter(ReplyContext context);
     virtual ~ReplyWriter() = default;
 
-    // Events for the next token of a choice; empty if there is nothing to tell, and without a stream.
+    // Events for the next token of a choice; empty if there is nothing to tell, and without a
+    // stream.
     std::string token(size_t choice, GeneratedToken token);
     // The choice has ended without an error.
     std::string end(size_t choice, const GenerationEnd& end);
@@ -75,8 +76,9 @@ protected:
     const char* finish_reason(size_t choice) const;
     // Timings of a choice that is not over, as far as they can be seen from outside.
     Json timings_so_far(size_t choice) const;
-    // {"completion_tokens", "prompt_tokens", ...} of all choices.
+    // {"completion_tokens", "prompt_tokens", ...} of all choices, or of one.
     Json usage() const;
+    Json usage_of(size_t choice) const;
     // Of all choices: when the first began and the last ended, and the sums of the tokens.
     Json timings() const;
 

@@ -16,6 +16,7 @@ public:
 
     std::string closing() override {
         Json response = whole();
+        response.erase("completed_at");
         Json json = {{"type", "response.completed"}, {"response", std::move(response)}};
         json["timings"] = timings();
         return sse_event("response.completed", json);
@@ -63,18 +64,17 @@ protected:
         std::string events = delta_events(index);
         const Message& message = messages_[index];
         if (message_begun_) {
-            events += sse_event("response.output_text.done",
-                                {{"type", "response.output_text.done"},
-                                 {"item_id", message_id_},
-                                 {"output_index", 0},
-                                 {"content_index", 0},
-                                 {"text", message.content}});
-            events += sse_event("response.content_part.done",
-                                {{"type", "response.content_part.done"},
-                                 {"item_id", message_id_},
-                                 {"output_index", 0},
-                                 {"content_index", 0},
-                                 {"part", text_part(message.content)}});
+            events += sse_event("response.output_text.done", {{"type", "response.output_text.done"},
+                                                              {"item_id", message_id_},
+                                                              {"output_index", 0},
+                                                              {"content_index", 0},
+                                                              {"text", message.content}});
+            events +=
+                sse_event("response.content_part.done", {{"type", "response.content_part.done"},
+                                                         {"item_id", message_id_},
+                                                         {"output_index", 0},
+                                                         {"content_index", 0},
+                                                         {"part", text_part(message.content)}});
             events += item_event("response.output_item.done", message_item(), 0);
         }
         return events;
@@ -97,12 +97,9 @@ private:
     }
 
     static Json call_item(const ToolCall& call) {
-        return {{"type", "function_call"},
-                {"status", "completed"},
-                {"arguments", call.arguments},
-                {"call_id", "call_" + call.id},
-                {"id", "fc_" + call.id},
-                {"name", call.name}};
+        return {{"type", "function_call"},     {"status", "completed"},
+                {"arguments", call.arguments}, {"call_id", "call_" + call.id},
+                {"id", "fc_" + call.id},       {"name", call.name}};
     }
 
     static std::string item_event(const char* type, Json item, uint32_t output) {
@@ -124,20 +121,19 @@ private:
     }
 
     std::string begin_message() {
-        const std::string added =
-            item_event("response.output_item.added",
-                       {{"content", Json::array()},
-                        {"id", message_id_},
-                        {"role", "assistant"},
-                        {"status", "in_progress"},
-                        {"type", "message"}},
-                       0);
-        return added + sse_event("response.content_part.added",
-                                 {{"type", "response.content_part.added"},
-                                  {"item_id", message_id_},
-                                  {"output_index", 0},
-                                  {"content_index", 0},
-                                  {"part", text_part("")}});
+        const std::string added = item_event("response.output_item.added",
+                                             {{"content", Json::array()},
+                                              {"id", message_id_},
+                                              {"role", "assistant"},
+                                              {"status", "in_progress"},
+                                              {"type", "message"}},
+                                             0);
+        return added +
+               sse_event("response.content_part.added", {{"type", "response.content_part.added"},
+                                                         {"item_id", message_id_},
+                                                         {"output_index", 0},
+                                                         {"content_index", 0},
+                                                         {"part", text_part("")}});
     }
 
     std::string delta_events(size_t index) {
@@ -155,12 +151,12 @@ private:
         if (!delta.content.empty()) {
             if (!std::exchange(message_begun_, true))
                 events += begin_message();
-            events += sse_event("response.output_text.delta",
-                                {{"type", "response.output_text.delta"},
-                                 {"item_id", message_id_},
-                                 {"output_index", 0},
-                                 {"content_index", 0},
-                                 {"delta", delta.content}});
+            events +=
+                sse_event("response.output_text.delta", {{"type", "response.output_text.delta"},
+                                                         {"item_id", message_id_},
+                                                         {"output_index", 0},
+                                                         {"content_index", 0},
+                                                         {"delta", delta.content}});
         }
         for (const ToolCall& call : delta.tool_calls) {
             const uint32_t output = ++calls_told_;
@@ -187,8 +183,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ReplyWriter> make_responses_writer(ReplyContext context,
-                                                   ChatReplyOptions options) {
+std::unique_ptr<ReplyWriter> make_responses_writer(ReplyContext context, ChatReplyOptions options) {
     return std::make_unique<ResponsesWriter>(std::move(context), std::move(options));
 }
 

@@ -1,4 +1,5 @@
-// A model that is ready to generate, as the server needs it. Whoever opened the model fills this in.
+// A model that is ready to generate, as the server needs it. Whoever opened the model fills this
+// in.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,9 @@ private:
     static HttpReply preflight() {
         HttpReply reply;
         reply.content_type = "text/html";
-        reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                         {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"}};
+        reply.headers = {
+            {"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+            {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"}};
         return reply;
     }
 
@@ -102,8 +103,7 @@ private:
 }  // namespace
 
 struct Server::Impl {
-    Impl(const ServerOptions& options, uint32_t parallel)
-        : state(options, parallel), gate(state) {}
+    Impl(const ServerOptions& options, uint32_t parallel) : state(options, parallel), gate(state) {}
 
     ServerState state;
     const Gate gate;

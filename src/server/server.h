@@ -19,8 +19,8 @@ namespace bevy {
 
 class Server {
 public:
-    // `parallel`: requests that the model will run at once. Errors: the address can't be had, or the
-    // certificate can't be used.
+    // `parallel`: requests that the model will run at once. Errors: the address can't be had, or
+    // the certificate can't be used.
     static Result<std::unique_ptr<Server>> open(const ServerOptions& options, uint32_t parallel);
     ~Server();
     Server(const Server&) = delete;

@@ -41,9 +41,9 @@ TEST(ApiError, KindsOfErrorsHaveTheirStatusAndType) {
               R"({"error":{"code":400,"message":"the prompt has 9 tokens, but the context of a )"
               R"(request holds 8, of which at least one is for the reply","type":)"
               R"("exceed_context_size_error","n_prompt_tokens":9,"n_ctx":8}})");
-    EXPECT_EQ(error_json(invalid_request("\xFF")),
-              R"({"error":{"code":400,"message":")" "\xEF\xBF\xBD"
-              R"(","type":"invalid_request_error"}})");
+    EXPECT_EQ(error_json(invalid_request("\xFF")), R"({"error":{"code":400,"message":")"
+                                                   "\xEF\xBF\xBD"
+                                                   R"(","type":"invalid_request_error"}})");
 }
 
 TEST(JsonBody, HostileTextIsRefusedBeforeItIsBuilt) {

@@ -8,8 +8,8 @@
 
 #include "server/admission.h"
 #include "server/api_keys.h"
-#include "server/server_options.h"
 #include "server/served_model.h"
+#include "server/server_options.h"
 
 namespace bevy {
 

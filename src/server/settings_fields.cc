@@ -16,12 +16,12 @@ constexpr int64_t kSeedMax = int64_t{1} << 53;
 constexpr size_t kSequenceBreakersMax = 64;
 
 // In the order in which they are applied; the default of `samplers`.
-constexpr std::array<const char*, 9> kSamplers = {"penalties", "dry",   "top_n_sigma",
-                                                  "top_k",     "typ_p", "top_p",
-                                                  "min_p",     "xtc",   "temperature"};
+constexpr std::array<const char*, 9> kSamplers = {
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"};
 
 void read_sampling(JsonFields& fields, SamplingParams& p) {
-    // Only the low bits count, as in llama-server: -1 is the largest seed, which means a random one.
+    // Only the low bits count, as in llama-server: -1 is the largest seed, which means a random
+    // one.
     if (const std::optional<int64_t> seed = fields.integer("seed", -kSeedMax, kSeedMax))
         p.seed = static_cast<uint32_t>(*seed);
     fields.number("temperature", p.temperature, -1000, 1000);
@@ -68,19 +68,18 @@ void read_samplers(JsonFields& fields, SamplingParams& p) {
     for (const std::string& name : names) {
         const auto found = std::find(kSamplers.begin() + next, kSamplers.end(), name);
         if (found == kSamplers.end()) {
-            fields.refuse("samplers", "may leave out some of penalties, dry, top_n_sigma, top_k, "
-                                      "typ_p, top_p, min_p, xtc, temperature, but must keep this "
-                                      "order; '" + name + "' does not fit");
+            fields.refuse("samplers",
+                          "may leave out some of penalties, dry, top_n_sigma, top_k, "
+                          "typ_p, top_p, min_p, xtc, temperature, but must keep this "
+                          "order; '" +
+                              name + "' does not fit");
             return;
         }
         next = static_cast<size_t>(found - kSamplers.begin());
         wanted[next++] = true;
     }
-    const SamplingParams off = {.temperature = 1,
-                                .top_k = 0,
-                                .top_p = 1,
-                                .min_p = 0,
-                                .repeat_last_n = 0};
+    const SamplingParams off = {
+        .temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repeat_last_n = 0};
     if (!wanted[0])
         p.repeat_last_n = off.repeat_last_n;
     if (!wanted[1])
@@ -148,8 +147,8 @@ void read_logit_bias(JsonFields& fields, const Tokenizer& tokenizer,
         return;
     }
     if (!field->is_array()) {
-        fields.refuse("logit_bias", std::format("must be an array or an object, but is {}",
-                                                json_kind(*field)));
+        fields.refuse("logit_bias",
+                      std::format("must be an array or an object, but is {}", json_kind(*field)));
         return;
     }
     for (const Json& pair : *field) {
@@ -336,21 +335,29 @@ Json settings_json(const GenerationSettings& s) {
                  {"n_probs", p.n_probs.value_or(0)},
                  {"min_keep", 0},
                  {"grammar", p.grammar}};
-    Json rest = {{"grammar_lazy", false},
-                 {"grammar_triggers", Json::array()},
-                 {"preserved_tokens", Json::array()},
-                 {"chat_format", "Content-only"},
-                 {"reasoning_format",
-                  s.reasoning == ReasoningFormat::kInline ? "none" : "deepseek"},
-                 {"reasoning_in_content", false},
-                 {"generation_prompt", ""},
-                 {"samplers", kSamplers},
-                 {"speculative.types", "none"},
-                 {"timings_per_token", s.timings_per_token},
-                 {"post_sampling_probs", false},
-                 {"backend_sampling", false},
-                 {"lora", Json::array()}};
+    Json rest = {
+        {"grammar_lazy", false},
+        {"grammar_triggers", Json::array()},
+        {"preserved_tokens", Json::array()},
+        {"chat_format", "Content-only"},
+        {"reasoning_format", s.reasoning == ReasoningFormat::kInline ? "none" : "deepseek"},
+        {"reasoning_in_content", false},
+        {"generation_prompt", ""},
+        {"samplers", kSamplers},
+        {"speculative.types", "none"},
+        {"timings_per_token", s.timings_per_token},
+        {"post_sampling_probs", false},
+        {"backend_sampling", false},
+        {"lora", Json::array()}};
     json.update(rest);
+    return json;
+}
+
+Json short_settings_json(const GenerationSettings& settings) {
+    Json json = settings_json(settings);
+    for (const char* name : {"dry_sequence_breakers", "stop", "logit_bias", "grammar",
+                             "grammar_lazy", "grammar_triggers", "preserved_tokens"})
+        json.erase(name);
     return json;
 }
 

@@ -19,13 +19,15 @@ enum class Api : uint8_t {
 };
 
 // Reads everything but the prompt, the messages and the tools; fields that are absent are as in
-// `defaults`. Errors: 400 naming the field and what it may be; so are known fields that would change
-// the reply and can't be honoured. Unknown fields are ignored.
+// `defaults`. Errors: 400 naming the field and what it may be; so are known fields that would
+// change the reply and can't be honoured. Unknown fields are ignored.
 ApiResult<GenerationSettings> read_settings(const Json& body, Api api,
                                             const GenerationSettings& defaults,
                                             const Tokenizer& tokenizer);
 
-// As `generation_settings` in replies of /completion, and `params` in /props and /slots.
+// As `generation_settings` in replies of /completion.
 Json settings_json(const GenerationSettings& settings);
+// The same without lists and texts, as `params` in /props and /slots.
+Json short_settings_json(const GenerationSettings& settings);
 
 }  // namespace bevy

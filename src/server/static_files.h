@@ -1,7 +1,8 @@
 // Files that are part of the program and served as they are: the web page.
 //
 // They lie in src/server/web/ and are compiled in by CMake. Their replies carry a strict content
-// security policy: the page runs its own files only, talks to this server only, and can't be framed.
+// security policy: the page runs its own files only, talks to this server only, and can't be
+// framed.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// A server's handlers on a model that is none: the demo model's vocabulary, and an engine whose every
-// step takes no time and whose every token is the same. For unit tests and fuzzing, without sockets.
+// A server's handlers on a model that is none: the demo model's vocabulary, and an engine whose
+// every step takes no time and whose every token is the same. For unit tests and fuzzing, without
+// sockets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +54,8 @@ public:
             routes.push_back(std::move(route));
     }
 
-    HttpReply call(const std::string& method, const std::string& path, const std::string& body = {}) {
+    HttpReply call(const std::string& method, const std::string& path,
+                   const std::string& body = {}) {
         for (const HttpRoute& route : routes) {
             if (route.method != method || route.path != path)
                 continue;

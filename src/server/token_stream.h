@@ -1,8 +1,8 @@
 // The tokens of one generation, on their way from the engine thread to the connection's thread.
 //
-// The engine never waits for a reader: what is not read yet is kept, up to a limit, and a reader who
-// falls behind further loses the request. The reader in turn may go away at any moment, as long as
-// this object stays until the engine has said that the request is over.
+// The engine never waits for a reader: what is not read yet is kept, up to a limit, and a reader
+// who falls behind further loses the request. The reader in turn may go away at any moment, as long
+// as this object stays until the engine has said that the request is over.
 #pragma once
 
 #include <cstdint>

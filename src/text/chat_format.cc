@@ -6,7 +6,8 @@ namespace bevy {
 namespace {
 
 // Thoughts that have begun, up to their end.
-constexpr const char* kThoughtsToEnd = R"GBNF(thoughts ( "<" [^/] thoughts )* "</think>" [\n]{0,2})GBNF";
+constexpr const char* kThoughtsToEnd =
+    R"GBNF(thoughts ( "<" [^/] thoughts )* "</think>" [\n]{0,2})GBNF";
 constexpr const char* kAnalysisMaybe =
     R"GBNF(( "<|channel|>analysis<|message|>" thoughts "<|end|><|start|>assistant" )?)GBNF";
 

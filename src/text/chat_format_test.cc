@@ -108,7 +108,8 @@ TEST(ChatOutputParser, MalformedCallsAreText) {
 
 TEST(ChatOutputParser, ReadsCallsInTags) {
     const std::vector<ToolSchema> tools = {
-        {"f", R"({"type":"object","properties":{"text":{"type":"string"},"n":{"type":"integer"}}})"}};
+        {"f",
+         R"({"type":"object","properties":{"text":{"type":"string"},"n":{"type":"integer"}}})"}};
     const ChatOutputOptions options = {
         .format = {.syntax = ChatSyntax::kTags}, .parse_tools = true, .tools = tools};
     EXPECT_EQ(parsed(options,
@@ -122,15 +123,18 @@ TEST(ChatOutputParser, ReadsCallsInTags) {
 
 TEST(ChatOutputParser, ReadsHarmonyChannels) {
     const ChatOutputOptions options = {.format = kHarmonyFormat, .parse_tools = true};
-    EXPECT_EQ(parsed(options, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>"
-                              "final<|message|>Yes.<|return|>"),
-              "[hm|Yes.]");
     EXPECT_EQ(parsed(options,
-                     "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary "
-                     "to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>"),
-              R"([so|] get{"a":1})");
-    EXPECT_EQ(parsed(options, "<|start|>assistant to=functions.get<|channel|>commentary json"
-                              "<|message|>{}<|call|>"),
+                     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>"
+                     "final<|message|>Yes.<|return|>"),
+              "[hm|Yes.]");
+    EXPECT_EQ(
+        parsed(options,
+               "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary "
+               "to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>"),
+        R"([so|] get{"a":1})");
+    EXPECT_EQ(parsed(options,
+                     "<|start|>assistant to=functions.get<|channel|>commentary json"
+                     "<|message|>{}<|call|>"),
               "[|] get{}");
     EXPECT_EQ(parsed(options, "<|channel|>commentary<|message|>First this.<|end|>"),
               "[|First this.]");
@@ -141,11 +145,22 @@ TEST(ChatOutputParser, ReadsHarmonyChannels) {
 }
 
 TEST(ChatOutputParser, AnyBytesEndSomewhere) {
-    const std::vector<std::string> words = {"<think>",       "</think>",   "<tool_call>",
-                                            "</tool_call>",  "<|channel|>", "<|message|>",
-                                            "<|end|>",       "analysis",   " to=functions.f",
-                                            "{\"name\":\"f\"}", "<function=f>", "<parameter=p>",
-                                            "</parameter>",  "\n",         "text", "\xFF"};
+    const std::vector<std::string> words = {"<think>",
+                                            "</think>",
+                                            "<tool_call>",
+                                            "</tool_call>",
+                                            "<|channel|>",
+                                            "<|message|>",
+                                            "<|end|>",
+                                            "analysis",
+                                            " to=functions.f",
+                                            "{\"name\":\"f\"}",
+                                            "<function=f>",
+                                            "<parameter=p>",
+                                            "</parameter>",
+                                            "\n",
+                                            "text",
+                                            "\xFF"};
     for (uint64_t seed = 0; seed < 400; ++seed) {
         Prng prng(seed);
         ChatOutputOptions options;

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "text/grammar_rules.h"
+
 namespace bevy {
 namespace {
 
@@ -147,7 +149,7 @@ std::optional<ToolCall> read_tag_call(std::string_view text, std::span<const Too
         if (value.ends_with('\n'))
             value.remove_suffix(1);
         Json json = wants_text(tools, *name, std::string(*key)) ? Json(Json::value_t::discarded)
-                                                               : parse(value);
+                                                                : parse(value);
         arguments[std::string(*key)] = json.is_discarded() ? Json(value) : std::move(json);
     }
     return ToolCall{.name = std::string(*name), .arguments = dump(arguments)};
@@ -157,11 +159,11 @@ std::string forced_tag_grammar(std::span<const ToolSchema> tools, const GrammarF
     std::string names;
     for (const ToolSchema& tool : tools)
         names += (names.empty() ? "" : " | ") + grammar_literal(tool.name);
-    return "root ::= " + outer.before +
-           " \"<tool_call>\\n<function=\" ( " + names +
-           " ) \">\\n\" ( \"<parameter=\" [a-zA-Z0-9_.-]{1,64} \">\\n\" thoughts \"</parameter>\\n\" )* "
-           "\"</function>\\n</tool_call>\"\n"
-           "thoughts ::= [^<]*\n";
+    GrammarRules rules;
+    rules.add("root", outer.before + R"( "<tool_call>\n<function=" ( )" + names +
+                          R"( ) ">\n" parameter* "</function>\n</tool_call>")");
+    rules.add("parameter", R"("<parameter=" [a-zA-Z0-9_.-]{1,64} ">\n" thoughts "</parameter>\n")");
+    return rules.text();
 }
 
 }  // namespace bevy

@@ -16,8 +16,8 @@ public:
     void push(std::string_view text) { pending_ += text; }
 
     struct Found {
-        std::string before;             // text before the mark, or all that can't be part of one
-        std::optional<size_t> mark;     // which; nothing: none is complete yet
+        std::string before;          // text before the mark, or all that can't be part of one
+        std::optional<size_t> mark;  // which; nothing: none is complete yet
     };
     Found next(std::span<const std::string_view> marks);
     // All that is left.

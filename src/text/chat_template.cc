@@ -59,10 +59,10 @@ Json to_json(const ToolCall& call) {
 }
 
 Json to_json(const ChatMessage& message, bool content_parts) {
-    Json json = {{"role", message.role},
-                 {"content", content_parts
-                                 ? Json::array({{{"type", "text"}, {"text", message.content}}})
-                                 : Json(message.content)}};
+    Json json = {
+        {"role", message.role},
+        {"content", content_parts ? Json::array({{{"type", "text"}, {"text", message.content}}})
+                                  : Json(message.content)}};
     if (!message.reasoning.empty()) {
         // gpt-oss's template has a name of its own.
         json["reasoning_content"] = message.reasoning;

@@ -32,7 +32,7 @@ struct ChatPrompt {
     std::span<const ChatMessage> messages;
     bool add_generation_prompt = true;  // end where the assistant's answer begins
     std::string tools;                  // JSON array, as the client sent it; empty: none
-    std::string variables;              // JSON object, known to the template by its keys; empty: none
+    std::string variables;  // JSON object, known to the template by its keys; empty: none
 };
 
 struct ChatTemplateOptions {
@@ -57,8 +57,8 @@ public:
     Result<std::string> render(std::span<const ChatMessage> messages,
                                bool add_generation_prompt) const;
 
-    // The same with all that a client may say. Besides the above: `tools` or `variables` are no JSON
-    // of that kind.
+    // The same with all that a client may say. Besides the above: `tools` or `variables` are no
+    // JSON of that kind.
     Result<std::string> render(const ChatPrompt& prompt) const;
 
     // How a model with this template writes thoughts and calls of tools.

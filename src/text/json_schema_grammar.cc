@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <vector>
 
+#include "text/grammar_rules.h"
 #include "text/json_schema_integers.h"
 
 namespace bevy {
@@ -24,36 +24,9 @@ constexpr size_t kRulesMax = 5000;
 constexpr int kDepthMax = 64;
 constexpr int64_t kIntegerMax = 999'999'999'999'999'999;
 
-constexpr std::array kDescriptive = {"title",    "description", "default",  "examples", "example",
-                                     "$schema",  "$id",         "$comment", "$defs",    "definitions",
-                                     "readOnly", "writeOnly",   "deprecated", "name",   "strict",
-                                     "nullable"};
-
-struct Rule {
-    const char* name;
-    const char* body;
-};
-
-// What every grammar may use; only those that are needed go in.
-constexpr std::array<Rule, 16> kShared = {{
-    {"ws", R"(( " " | "\n" [ \t]{0,20} )?)"},
-    {"thoughts", R"([^<]*)"},
-    {"char", R"([^"\\\x7F\x00-\x1F] | "\\" ( ["\\bfnrt/] | "u" [0-9a-fA-F]{4} ))"},
-    {"string", R"("\"" char* "\"")"},
-    {"integer", R"("-"? ( "0" | [1-9] [0-9]{0,17} ))"},
-    {"number", R"("-"? ( "0" | [1-9] [0-9]{0,17} ) ( "." [0-9]{1,17} )? ( [eE] [-+]? [0-9]{1,3} )?)"},
-    {"boolean", R"("true" | "false")"},
-    {"null", R"("null")"},
-    {"value", R"(object | array | string | number | boolean | null)"},
-    {"object", R"("{" ws ( string ws ":" ws value ( ws "," ws string ws ":" ws value )* ws )? "}")"},
-    {"array", R"("[" ws ( value ( ws "," ws value )* ws )? "]")"},
-    {"date", R"([0-9]{4} "-" ( "0" [1-9] | "1" [0-2] ) "-" ( "0" [1-9] | [12] [0-9] | "3" [01] ))"},
-    {"time",
-     R"(( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] ( "." [0-9]{1,9} )? ( "Z" | [-+] ( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ))"},
-    {"date-time", R"(date "T" time)"},
-    {"hex4", R"([0-9a-fA-F]{4})"},
-    {"uuid", R"(hex4 hex4 "-" hex4 "-" hex4 "-" hex4 "-" hex4 hex4 hex4)"},
-}};
+constexpr std::array kDescriptive = {
+    "title", "description", "default",  "examples",  "example",    "$schema", "$id",    "$comment",
+    "$defs", "definitions", "readOnly", "writeOnly", "deprecated", "name",    "strict", "nullable"};
 
 struct Refusal {
     std::string message;
@@ -76,44 +49,12 @@ public:
     void add_rule(const std::string& name, const std::string& body) {
         if (rules_.size() >= kRulesMax)
             refuse(std::format("the schema needs more than {} rules", kRulesMax));
-        rules_.emplace_back(name, body);
+        rules_.add(name, body);
     }
 
-    std::string text() {
-        std::string grammar;
-        for (const auto& [name, body] : rules_)
-            grammar += name + " ::= " + body + "\n";
-        // Those that are named somewhere, and those that they name in turn.
-        std::set<std::string> added;
-        for (bool any = true; any;) {
-            any = false;
-            for (const Rule& rule : kShared) {
-                if (added.contains(rule.name) || !mentions(grammar, rule.name))
-                    continue;
-                added.insert(rule.name);
-                grammar += std::string(rule.name) + " ::= " + rule.body + "\n";
-                any = true;
-            }
-        }
-        return grammar;
-    }
+    std::string text() const { return rules_.text(); }
 
 private:
-    static bool is_name_character(char c) {
-        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-    }
-
-    static bool mentions(const std::string& grammar, const std::string& name) {
-        for (size_t at = grammar.find(name); at != std::string::npos;
-             at = grammar.find(name, at + 1)) {
-            const size_t end = at + name.size();
-            if ((at == 0 || !is_name_character(grammar[at - 1])) &&
-                (end == grammar.size() || !is_name_character(grammar[end])))
-                return true;
-        }
-        return false;
-    }
-
     std::string named_rule(const std::string& body) {
         const std::string name = std::format("r{}", rules_.size());
         add_rule(name, body);
@@ -241,7 +182,8 @@ private:
             refuse(place(where) + std::format("'{}' must be an array that is not empty", key));
         std::string body = "(";
         for (size_t i = 0; i < parts.size(); ++i)
-            body += (i == 0 ? " " : " | ") + convert(parts[i], std::format("{}/{}/{}", where, key, i));
+            body +=
+                (i == 0 ? " " : " | ") + convert(parts[i], std::format("{}/{}/{}", where, key, i));
         return body + " )";
     }
 
@@ -372,9 +314,9 @@ private:
         std::vector<std::pair<std::string, bool>> pairs;
         for (const auto& [name, schema] : properties.items()) {
             const std::string value = convert(schema, where + "/" + name);
-            pairs.emplace_back(named_rule(grammar_literal(Json(name).dump()) + R"( ws ":" ws )" +
-                                          value),
-                               std::ranges::contains(required, name));
+            pairs.emplace_back(
+                named_rule(grammar_literal(Json(name).dump()) + R"( ws ":" ws )" + value),
+                std::ranges::contains(required, name));
         }
         for (size_t i = pairs.size(); i-- > 0;) {
             const auto& [pair, is_required] = pairs[i];
@@ -395,16 +337,16 @@ private:
         const int64_t max = count(schema, "maxItems", -1, where);
         if (schema.contains("prefixItems"))
             return tuple(schema, where, min, max);
-        const std::string item =
-            schema.contains("items") ? named_rule(convert(schema["items"], where + "/items"))
+        const std::string item = schema.contains("items")
+                                     ? named_rule(convert(schema["items"], where + "/items"))
                                      : std::string("value");
         if (max == 0)
             return R"("[" ws "]")";
         if (max > 0 && max < min)
             refuse(place(where) + "'maxItems' is smaller than 'minItems'");
-        const std::string more = max < 0 ? std::format("{{{},}}", std::max<int64_t>(min - 1, 0))
-                                         : std::format("{{{},{}}}", std::max<int64_t>(min - 1, 0),
-                                                       max - 1);
+        const std::string more =
+            max < 0 ? std::format("{{{},}}", std::max<int64_t>(min - 1, 0))
+                    : std::format("{{{},{}}}", std::max<int64_t>(min - 1, 0), max - 1);
         return std::format(R"("[" ws ( {0} ( ws "," ws {0} ){1} ws ){2} "]")", item, more,
                            min == 0 ? "?" : "");
     }
@@ -458,7 +400,8 @@ private:
         if (!(number >= -static_cast<double>(kIntegerMax) &&
               number <= static_cast<double>(kIntegerMax)) ||
             number != static_cast<double>(static_cast<int64_t>(number)))
-            refuse(place(where) + std::format("'{}' must be a whole number of at most 18 digits", key));
+            refuse(place(where) +
+                   std::format("'{}' must be a whole number of at most 18 digits", key));
         return static_cast<int64_t>(number) + step;
     }
 
@@ -483,8 +426,8 @@ private:
     const Json* document_ = nullptr;
     int documents_ = 0;
     int depth_ = 0;
-    std::map<std::string, std::string> references_;            // JSON pointer to rule
-    std::vector<std::pair<std::string, std::string>> rules_;  // in the order of their numbers
+    std::map<std::string, std::string> references_;  // JSON pointer to rule
+    GrammarRules rules_;
 };
 
 std::string join(const std::string& before, const std::string& body, const std::string& after) {
@@ -513,25 +456,6 @@ Result<std::string> guarded(Make make) {
 }
 
 }  // namespace
-
-std::string grammar_literal(std::string_view text) {
-    std::string literal = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\')
-            literal += std::string("\\") + c;
-        else if (c == '\n')
-            literal += "\\n";
-        else if (c == '\r')
-            literal += "\\r";
-        else if (c == '\t')
-            literal += "\\t";
-        else if (static_cast<unsigned char>(c) < 0x20)
-            literal += std::format("\\x{:02X}", static_cast<unsigned>(c));
-        else
-            literal += c;
-    }
-    return literal + "\"";
-}
 
 Result<std::string> json_schema_grammar(std::string_view schema, const GrammarFrame& frame) {
     return guarded([&] {
@@ -563,8 +487,7 @@ Result<std::string> tool_call_grammar(std::span<const ToolSchema> tools, const G
                    join(with_name(call.before, inner), body, with_name(call.after, inner));
         }
         converter.add_rule("call", any);
-        const std::string calls =
-            separator.empty() ? "call" : "call ( " + separator + " call )*";
+        const std::string calls = separator.empty() ? "call" : "call ( " + separator + " call )*";
         converter.add_rule("root", join(outer.before, calls, outer.after));
         return converter.text();
     });

@@ -3,12 +3,12 @@
 // Supported: type (one or several), enum, const, properties, required, additionalProperties, items,
 // prefixItems, minItems, maxItems, minLength, maxLength, minimum, maximum and their exclusive kin
 // for integers, format (date, time, date-time, uuid), anyOf, oneOf, allOf, and $ref within the
-// document. Words that only describe (title, default, ...) are skipped. Everything else is refused by
-// name: a schema that can't be kept is not silently weakened.
+// document. Words that only describe (title, default, ...) are skipped. Everything else is refused
+// by name: a schema that can't be kept is not silently weakened.
 //
-// The grammar may allow less than the schema where that keeps it simple, never more, oneOf excepted,
-// which is read as anyOf: properties come in the schema's order, and an object with `properties` has
-// no others. Pure; any thread.
+// The grammar may allow less than the schema where that keeps it simple, never more, oneOf
+// excepted, which is read as anyOf: properties come in the schema's order, and an object with
+// `properties` has no others. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -19,8 +19,8 @@
 
 namespace bevy {
 
-// GBNF that stands before and behind the value; empty: nothing. May use `thoughts`, which is any text
-// up to the next "<".
+// GBNF that stands before and behind the value; empty: nothing. May use the shared rules of
+// text/grammar_rules.h.
 struct GrammarFrame {
     std::string before;
     std::string after;
@@ -39,8 +39,5 @@ struct ToolSchema {
 // empty, between one call and the next.
 Result<std::string> tool_call_grammar(std::span<const ToolSchema> tools, const GrammarFrame& call,
                                       const GrammarFrame& outer, const std::string& separator);
-
-// `text` as a literal of GBNF, with its quotes.
-std::string grammar_literal(std::string_view text);
 
 }  // namespace bevy

@@ -75,7 +75,9 @@ TEST_F(JsonSchemaGrammarTest, AcceptsWhatTheSchemaAllowsAndNothingElse) {
         {R"({"type":"string","minLength":2,"maxLength":3})",
          {R"("ab")", R"("abc")"},
          {R"("a")", R"("abcd")"}},
-        {R"({"type":"string","format":"date"})", {R"("2026-12-01")"}, {R"("2026-13-01")", R"("x")"}},
+        {R"({"type":"string","format":"date"})",
+         {R"("2026-12-01")"},
+         {R"("2026-13-01")", R"("x")"}},
         {R"({"type":"string","format":"uuid"})",
          {R"("123e4567-e89b-12d3-a456-426614174000")"},
          {R"("123e4567")"}},
@@ -112,8 +114,8 @@ TEST_F(JsonSchemaGrammarTest, PropertiesComeInOrderAndOptionalOnesMayBeMissing) 
     for (const char* good : {R"({"b":1})", R"({"a":1,"b":2})", R"({"b":1,"c":2})",
                              R"({"a":1,"b":2,"c":3})", R"({ "a": 1, "b": 2 })"})
         EXPECT_TRUE(accepts(schema, good)) << good;
-    for (const char* bad : {"{}", R"({"a":1})", R"({"b":1,"a":2})", R"({"b":1,})", R"({"d":1,"b":1})",
-                            R"({,"b":1})", R"({"b":1,"c":2,"b":3})"})
+    for (const char* bad : {"{}", R"({"a":1})", R"({"b":1,"a":2})", R"({"b":1,})",
+                            R"({"d":1,"b":1})", R"({,"b":1})", R"({"b":1,"c":2,"b":3})"})
         EXPECT_FALSE(accepts(schema, bad)) << bad;
     const std::string none_required =
         R"({"properties":{"a":{"type":"integer"},"b":{"type":"integer"}}})";
@@ -142,7 +144,8 @@ TEST_F(JsonSchemaGrammarTest, AllOfIsOneSchema) {
 
 TEST_F(JsonSchemaGrammarTest, IntegersStayWithinTheirLimits) {
     const std::vector<std::pair<int64_t, int64_t>> ranges = {
-        {0, 0}, {0, 9}, {3, 7}, {0, 10}, {5, 123}, {-5, 5}, {-120, -7}, {99, 101}, {-1, 0}, {1, 1000}};
+        {0, 0},  {0, 9},     {3, 7},    {0, 10}, {5, 123},
+        {-5, 5}, {-120, -7}, {99, 101}, {-1, 0}, {1, 1000}};
     for (const auto& [low, high] : ranges) {
         const std::string grammar = "root ::= " + integer_range_grammar(low, high) + "\n";
         for (int64_t n = low - 30; n <= high + 30; n += 1 + (high - low) / 97)
@@ -204,7 +207,9 @@ TEST_F(JsonSchemaGrammarTest, NamesMayHoldAnything) {
     const std::string schema =
         R"({"type":"object","properties":{"a \"b\" \\ \n \u00e9":{"type":"null"}},)"
         R"("required":["a \"b\" \\ \n \u00e9"]})";
-    EXPECT_TRUE(accepts(schema, R"({"a \"b\" \\ \n )" "\xC3\xA9" R"(":null})"));
+    EXPECT_TRUE(accepts(schema, R"({"a \"b\" \\ \n )"
+                                "\xC3\xA9"
+                                R"(":null})"));
 }
 
 TEST_F(JsonSchemaGrammarTest, ToolCallsNameOneOfTheTools) {

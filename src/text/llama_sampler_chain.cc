@@ -190,7 +190,6 @@ private:
             probabilities_.top.push_back({*it, log_probability(*it)});
     }
 
-
     void add(llama_sampler* sampler) {
         if (sampler != nullptr)
             llama_sampler_chain_add(chain_.get(), sampler);
@@ -317,7 +316,7 @@ private:
     std::vector<LogitBias> biases_;
     std::optional<uint32_t> n_probs_;
     TokenProbabilities probabilities_;  // if n_probs_
-    bool direct_argmax_ = false;   // greedy, and nothing changes the order of the logits
+    bool direct_argmax_ = false;        // greedy, and nothing changes the order of the logits
 };
 
 Result<SamplerPtr> make_grammar(const LlamaVocabulary& vocabulary, const std::string& text) {

@@ -55,10 +55,10 @@ Status validate(const SamplingParams& params) {
     }
     for (const LogitBias& bias : params.logit_bias) {
         if (std::isnan(bias.bias) || bias.bias > kBiasMax)
-            return fail(ErrorCode::kInvalidArgument,
-                        "logit_bias of token " + std::to_string(bias.token) + " is " +
-                            number(bias.bias),
-                        "logit_bias must be at most " + number(kBiasMax));
+            return fail(
+                ErrorCode::kInvalidArgument,
+                "logit_bias of token " + std::to_string(bias.token) + " is " + number(bias.bias),
+                "logit_bias must be at most " + number(kBiasMax));
     }
     return {};
 }

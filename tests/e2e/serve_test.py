@@ -171,7 +171,8 @@ class Endpoints(unittest.TestCase):
             connection.close()
 
     def test_malformed_http_is_refused(self):
-        cases = [b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n",
+        cases = [b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01",
+                 b"GET / HTTP/9.9\r\n\r\n",
                  b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
                  b"GET / HTTP/1.1\r\nX: " + b"b" * 20000 + b"\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 2000 + b"\r\n",
@@ -348,8 +349,8 @@ class Operation(unittest.TestCase):
     def test_tls(self):
         with temporary_folder() as folder:
             key, certificate = os.path.join(folder, "key.pem"), os.path.join(folder, "cert.pem")
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                            "-keyout", key, "-out", certificate, "-subj", "/CN=localhost",
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
+                            "2", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost",
                             "-addext", "subjectAltName=IP:127.0.0.1"],
                            check=True, capture_output=True)
             with serve("--ssl-key-file", key, "--ssl-cert-file", certificate) as server:
