@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Clients of every kind against one server, and whether it is as before when they have gone.
 
-Many clients at once, each of which does one thing after the other: whole replies, streams, going away
-in the middle (while waiting, in the prompt, in the reply), reading slowly, wrong requests, prompts that
-are too long, bytes that are no HTTP. The model is the demo model with a cache of a few experts, so that
-requests wait for the disk too. Equal requests must get the same bytes, every well-formed request an
-answer; afterwards slots, queue, file descriptors, threads and memory must be what they were, and the
-server must end with 0 when it is asked to.
+Many clients at once, each of which does one thing after the other: whole replies, streams, going
+away in the middle (while waiting, in the prompt, in the reply), reading slowly, wrong requests,
+prompts that are too long, bytes that are no HTTP. The model is the demo model with a cache of a few
+experts, so that requests wait for the disk too. Equal requests must get the same bytes, every
+well-formed request an answer; afterwards slots, queue, file descriptors, threads and memory must be
+what they were, and the server must end with 0 when it is asked to.
 
 --short is what the tests run. --server takes another build of the program.
 """
@@ -118,7 +118,8 @@ class Load:
 
     def client(self, number, actions):
         rng = random.Random(self.seed * 1000 + number)
-        kinds = ([lambda r: self.well_formed("whole", r), lambda r: self.well_formed("stream", r)] * 3
+        kinds = ([lambda r: self.well_formed("whole", r),
+                  lambda r: self.well_formed("stream", r)] * 3
                  + [self.goes_away, self.reads_slowly, self.wrong, self.no_http, self.control])
         return collections.Counter(rng.choice(kinds)(rng) for _ in range(actions))
 
@@ -147,8 +148,8 @@ def wait_until_quiet(server, before):
         busy = {name: metrics[name] for name in
                 ("llamacpp:requests_processing", "llamacpp:requests_deferred",
                  "bevy:queue_length", "bevy:replies_open") if metrics[name] != 0}
-        # The pool's threads and idle connections go after a few seconds without work. One of each is
-        # this look itself.
+        # The pool's threads and idle connections go after a few seconds without work. One of each
+        # is this look itself.
         if not busy and now["files"] <= before["files"] and now["threads"] <= before["threads"]:
             return now
         if time.monotonic() > end:

@@ -30,7 +30,8 @@ const std::vector<std::string>& bodies() {
         R"("tool_choice":"required","max_tokens":3,"stream":true,)"
         R"("stream_options":{"include_usage":true}})",
         R"({"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema",)"
-        R"("json_schema":{"schema":{"type":"object","properties":{"a":{"type":"string"},"b":{"$ref":)"
+        R"("json_schema":{"schema":{"type":"object","properties":{"a":{"type":"string"},"b":)"
+        R"({"$ref":)"
         R"("#/$defs/x"}},"required":["a"],"$defs":{"x":{"enum":[1,"a"]}}}}},"max_tokens":2})",
         R"({"input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"c","name":)"
         R"("f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"1"}],)"

@@ -136,8 +136,9 @@ TEST_F(JsonSchemaGrammarTest, ReferencesMayRecur) {
 
 TEST_F(JsonSchemaGrammarTest, AllOfIsOneSchema) {
     const std::string schema =
-        R"({"allOf":[{"$ref":"#/$defs/a"},{"properties":{"y":{"type":"integer"}},"required":["y"]}],)"
-        R"("$defs":{"a":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}}})";
+        R"({"allOf":[{"$ref":"#/$defs/a"},)"
+        R"({"properties":{"y":{"type":"integer"}},"required":["y"]}],"$defs":{"a":)"
+        R"({"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}}})";
     EXPECT_TRUE(accepts(schema, R"({"x":1,"y":2})"));
     EXPECT_FALSE(accepts(schema, R"({"x":1})"));
 }
