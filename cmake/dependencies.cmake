@@ -28,8 +28,18 @@ find_library(GGML_LIBRARY ggml REQUIRED)
 find_library(GGML_BASE_LIBRARY ggml-base REQUIRED)
 find_library(LLAMA_LIBRARY llama REQUIRED)
 find_library(URING_LIBRARY uring REQUIRED)
+find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+find_library(PROMETHEUS_LIBRARY prometheus-cpp-core REQUIRED)
+find_package(OpenSSL REQUIRED)
 
 add_library(bevy_ggml INTERFACE)
 target_link_libraries(bevy_ggml INTERFACE ${GGML_LIBRARY} ${GGML_BASE_LIBRARY})
 add_library(bevy_llama INTERFACE)
 target_link_libraries(bevy_llama INTERFACE ${LLAMA_LIBRARY} bevy_ggml)
+
+# The header must see the features that the library was built with: its classes differ by them.
+add_library(bevy_http INTERFACE)
+target_compile_definitions(bevy_http INTERFACE
+    CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT CPPHTTPLIB_BROTLI_SUPPORT
+    CPPHTTPLIB_ZSTD_SUPPORT CPPHTTPLIB_USE_NON_BLOCKING_GETADDRINFO)
+target_link_libraries(bevy_http INTERFACE ${HTTPLIB_LIBRARY} OpenSSL::SSL OpenSSL::Crypto)

@@ -76,3 +76,14 @@ function(bevy_layer name)
         endif()
     endif()
 endfunction()
+
+# The files of a folder, compiled into a target: see embed_files.cmake.
+function(bevy_embed_files target folder)
+    file(GLOB_RECURSE files CONFIGURE_DEPENDS ${folder}/*)
+    set(output ${CMAKE_CURRENT_BINARY_DIR}/${target}_files.cc)
+    set(script ${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake)
+    add_custom_command(OUTPUT ${output}
+        COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DOUTPUT=${output} -P ${script}
+        DEPENDS ${files} ${script})
+    target_sources(${target} PRIVATE ${output})
+endfunction()

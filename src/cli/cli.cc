@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 
 #include "cli/command.h"
@@ -22,20 +23,33 @@ std::string first_line(const std::string& text) {
     return text.substr(0, text.find('\n'));
 }
 
+// Where a refused value comes from, if it is not on the command line.
+std::string source_hint(const std::string& message, const std::vector<OutsideSetting>& outside) {
+    for (const OutsideSetting& setting : outside) {
+        const std::string name = setting.argument.substr(0, setting.argument.find('='));
+        if (message.contains(name + ":"))
+            return name + " comes from " + setting.source + "; ";
+    }
+    return {};
+}
+
 struct Commands {
     RunOptions run;
     InspectOptions inspect;
     MakeModelOptions make_model;
     SimOptions sim;
+    ServeOptions serve;
 };
 
-int dispatch(const CLI::App& app, const Commands& commands) {
+int dispatch(const CLI::App& app, Commands& commands) {
     if (app.got_subcommand("run"))
         return run_command(commands.run);
     if (app.got_subcommand("inspect"))
         return inspect_command(commands.inspect);
     if (app.got_subcommand("sim"))
         return sim_command(commands.sim);
+    if (app.got_subcommand("serve"))
+        return serve_command(commands.serve);
     return make_model_command(commands.make_model);
 }
 
@@ -62,6 +76,8 @@ int run_cli(int argc, const char* const* argv) {
     Commands commands;
     declare_run_options(
         *app.add_subcommand("run", "generate text for one or many prompts, or chat"), commands.run);
+    CLI::App* serve = app.add_subcommand("serve", "an HTTP server for clients of OpenAI's API");
+    declare_serve_options(*serve, commands.serve);
     declare_inspect_options(
         *app.add_subcommand("inspect", "what a model needs, and how fast it can be here"),
         commands.inspect);
@@ -79,6 +95,19 @@ int run_cli(int argc, const char* const* argv) {
         arguments.erase(arguments.begin());
         arguments.emplace_back("--help");
     }
+    std::vector<OutsideSetting> outside;
+    if (!arguments.empty() && arguments.front() == "serve") {
+        Result<std::vector<OutsideSetting>> settings =
+            outside_settings(*serve, arguments, [](const char* name) { return std::getenv(name); });
+        if (!settings) {
+            print_error(settings.error());
+            return kExitUsage;
+        }
+        outside = std::move(*settings);
+        for (size_t i = 0; i < outside.size(); ++i)
+            arguments.insert(arguments.begin() + 1 + static_cast<ptrdiff_t>(i),
+                             outside[i].argument);
+    }
     std::ranges::reverse(arguments);  // CLI11 takes them from the back
     try {
         app.parse(arguments);
@@ -90,7 +119,8 @@ int run_cli(int argc, const char* const* argv) {
             sub = sub->get_subcommands().front();
             command += " " + sub->get_name();
         }
-        print_usage_error(first_line(error.what()), "see " + command + " --help");
+        print_usage_error(first_line(error.what()),
+                          source_hint(error.what(), outside) + "see " + command + " --help");
         return kExitUsage;
     }
     try {

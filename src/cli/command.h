@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/options.h"
+#include "cli/serve_options.h"
 #include "cli/sim_options.h"
 
 namespace bevy {
@@ -27,6 +28,8 @@ int run_command(const RunOptions& options);
 int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
 int sim_command(const SimOptions& options);
+
+int serve_command(ServeOptions& options);
 
 // The whole program. The caller's main() does nothing else.
 int run_cli(int argc, const char* const* argv);

@@ -1,15 +1,13 @@
 #include "cli/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <span>
 #include <utility>
 
-#include "base/registry.h"
 #include "base/units.h"
+#include "cli/option_declarations.h"
 #include "compute/arch/arch.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
@@ -17,95 +15,19 @@
 #include "storage/reader_registry.h"
 
 namespace bevy {
-namespace {
 
-constexpr const char* kModel = "Model";
-constexpr const char* kGeneration = "Generation";
-constexpr const char* kSampling = "Sampling";
-constexpr const char* kMemory = "Memory and cache";
-constexpr const char* kStorage = "Storage";
-constexpr const char* kOutput = "Output";
-
-constexpr uint32_t kTokensMax = 1 << 24;
-// Guesses from further away are worth nothing, and tables of predictors grow with it.
-constexpr uint32_t kLookaheadMax = 16;
-
-// A number in [low, high]; unlike CLI11's own check it refuses a NaN.
-template <class Number>
-CLI::Validator range(Number low, Number high) {
-    std::ostringstream name;
-    name << low << " .. " << high;
-    return CLI::Validator(
-        [low, high, label = name.str()](std::string& text) -> std::string {
-            Number value{};
-            if (!CLI::detail::lexical_cast(text, value))
-                return "'" + text + "' is not a number; give one between " + label;
-            if (!(value >= low && value <= high))
-                return text + " is out of range; give a number between " + label;
-            return {};
-        },
-        name.str());
-}
-
-template <class Row>
-CLI::Validator one_of(std::span<const Row> rows) {
-    return CLI::Validator(
-        [rows](std::string& text) -> std::string {
-            for (const Row& row : rows) {
-                if (row.name == text)
-                    return {};
-            }
-            return "unknown name '" + text + "'; supported: " + registry_names(rows);
-        },
-        "");  // the help names them
-}
-
-template <class Row>
-std::string with_choices(std::string help, std::span<const Row> rows) {
-    return std::move(help) + ": " + registry_names(rows);
-}
-
-// One option: its flags, field, help and group. The default shown is the field's value.
-template <class Field>
-CLI::Option* option(CLI::App& app, const char* group, const char* flags, Field& field,
-                    const std::string& help) {
-    return app.add_option(flags, field, help)->group(group)->capture_default_str();
-}
-
-// A ranged number; the help shows the range.
-template <class Field>
-void number(CLI::App& app, const char* group, const char* flags, Field& field, Field low,
-            Field high, const std::string& help) {
-    option(app, group, flags, field, help)->check(range<Field>(low, high));
-}
-
-void flag(CLI::App& app, const char* group, const char* flags, bool& field, const char* help) {
-    app.add_flag(flags, field, help)->group(group);
-}
-
-// A value with a parser of ours, whose error text the user sees.
-template <class Parse>
-void parsed(CLI::App& app, const char* group, const char* flags, const std::string& help,
-            const std::string& shown_default, Parse parse) {
-    app.add_option_function<std::string>(
-           flags,
-           [parse, flags = std::string(flags)](const std::string& text) {
-               if (Status status = parse(text); !status)
-                   throw CLI::ValidationError(flags, status.error().message +
-                                                         (status.error().hint.empty() ? "" : "; ") +
-                                                         status.error().hint);
-           },
-           help)
-        ->group(group)
-        ->type_name("SIZE")
-        ->default_str(shown_default);
-}
+using namespace option_group;
 
 void declare_model(CLI::App& app, SessionOptions& o) {
     option(app, kModel, "-m,--model", o.model, "model file (GGUF), any shard of a split one")
         ->required()
         ->type_name("FILE");
 }
+
+namespace {
+
+// Guesses from further away are worth nothing, and tables of predictors grow with it.
+constexpr uint32_t kLookaheadMax = 16;
 
 CLI::Validator policy_name() {
     return CLI::Validator(
@@ -144,6 +66,8 @@ void declare_schedule(CLI::App& app, SessionOptions& o) {
     number(app, kMemory, "--prefetch-reads", o.prefetch_reads, 1u, 1024u,
            "guessed experts being read at once, while no other read is wanted");
 }
+
+}  // namespace
 
 void declare_session(CLI::App& app, SessionOptions& o) {
     number(app, kModel, "-t,--threads", o.threads, 0u, 1024u, "compute threads; 0: one per core");
@@ -184,24 +108,6 @@ void declare_session(CLI::App& app, SessionOptions& o) {
     declare_schedule(app, o);
 }
 
-template <class Row, class Value>
-void choice(CLI::App& app, const char* group, const char* flags, Value& field,
-            std::span<const Row> rows, const std::string& help) {
-    app.add_option_function<std::string>(
-           flags,
-           [&field, rows](const std::string& text) {
-               for (const Row& row : rows) {
-                   if (row.name == text)
-                       field = row.value;
-               }
-           },
-           with_choices(help, rows))
-        ->group(group)
-        ->check(one_of(rows))
-        ->type_name("NAME")
-        ->default_str(std::string(rows.front().name));
-}
-
 void declare_storage(CLI::App& app, SessionOptions& o) {
     choice(app, kStorage, "--io", o.link.io, reader_rows(), "how model files are read");
     choice(app, kStorage, "--direct-io", o.link.direct, std::span<const DirectIoRow>(kDirectIoRows),
@@ -209,6 +115,8 @@ void declare_storage(CLI::App& app, SessionOptions& o) {
     number(app, kStorage, "--reads", o.link.transfers_inflight_max, 1u, 1024u,
            "experts being read at once");
 }
+
+namespace {
 
 void declare_generation(CLI::App& app, RunOptions& o) {
     GenerationOptions& g = o.generation;
@@ -232,6 +140,8 @@ void declare_generation(CLI::App& app, RunOptions& o) {
     flag(app, kGeneration, "--ignore-eos", o.sampling.ignore_end_of_generation,
          "never choose a token that ends the text");
 }
+
+}  // namespace
 
 void declare_sampling(CLI::App& app, SamplingParams& p) {
     const auto real = [&](const char* flags, float& field, float low, float high,
@@ -265,8 +175,6 @@ void declare_sampling(CLI::App& app, SamplingParams& p) {
         ->group(kSampling)
         ->type_name("TEXT");
 }
-
-}  // namespace
 
 void declare_run_options(CLI::App& app, RunOptions& o) {
     declare_model(app, o.session);
@@ -320,11 +228,12 @@ void declare_make_model_options(CLI::App& app, MakeModelOptions& o) {
 }
 
 std::vector<std::string> expand_short_names(int argc, const char* const* argv) {
-    static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames = {{
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kNames = {{
         {"-np", "--parallel"},
         {"-ctk", "--cache-type-k"},
         {"-ctv", "--cache-type-v"},
         {"-ub", "--ubatch-size"},
+        {"-to", "--timeout"},
     }};
     static constexpr std::array<std::string_view, 6> kTakeText = {"-p",     "--prompt",  "--system",
                                                                   "--stop", "--grammar", "-m"};

@@ -93,8 +93,9 @@ void declare_run_options(CLI::App& app, RunOptions& options);
 void declare_inspect_options(CLI::App& app, InspectOptions& options);
 void declare_make_model_options(CLI::App& app, MakeModelOptions& options);
 
-// The arguments with llama-server's short names of two and three letters (-np, -ctk, -ctv, -ub) in
-// their long form, because CLI11 knows only one letter behind one dash. Arguments behind "--" stay.
+// The arguments with llama-server's short names of two and three letters (-np, -ctk, -ctv, -ub,
+// -to) in their long form, because CLI11 knows only one letter behind one dash. Arguments behind
+// "--" stay.
 std::vector<std::string> expand_short_names(int argc, const char* const* argv);
 
 }  // namespace bevy

@@ -1,23 +1,8 @@
 #include "cli/request_sink.h"
 
-#include <chrono>
 #include <utility>
 
 namespace bevy {
-
-void ChangeSignal::notify() {
-    {
-        const std::lock_guard lock(mutex_);
-        pending_ = true;
-    }
-    changed_.notify_one();
-}
-
-void ChangeSignal::wait(Duration timeout) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::nanoseconds(timeout.ns), [this] { return pending_; });
-    pending_ = false;
-}
 
 bool RequestSink::on_token(TokenId token) {
     if (tokenizer_.is_end_of_generation(token))

@@ -1,31 +1,18 @@
 // Where the tokens of one request become text, on the engine thread, for a reader on another one.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/change_signal.h"
 #include "engine/generation.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
 namespace bevy {
-
-// Wakes the thread that shows requests when any of them has something new. Any thread.
-class ChangeSignal {
-public:
-    void notify();
-    // Returns when notify() was called since the last wait(), or after `timeout`.
-    void wait(Duration timeout);
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool pending_ = false;
-};
 
 // What is known about a request at one moment.
 struct RequestOutcome {

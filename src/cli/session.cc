@@ -256,6 +256,10 @@ const MemoryPlan& Session::plan() const {
     return parts_->plan;
 }
 
+const OpenedModel& Session::model() const {
+    return parts_->model;
+}
+
 Status Session::close() {
     parts_->engine->stop();
     Status timeline = parts_->trace ? parts_->trace->close() : Status();

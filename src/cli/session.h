@@ -43,6 +43,7 @@ public:
     EngineThread& engine();
     uint32_t context() const;
     const MemoryPlan& plan() const;
+    const OpenedModel& model() const;
 
     // Cancels what still runs, stops the engine and writes timeline and routes. Error: one of them
     // could not be written.

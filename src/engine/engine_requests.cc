@@ -144,6 +144,7 @@ EngineSnapshot Engine::snapshot() const {
         snapshot.stats.active += now - *active_since_;
     for (const auto& [id, live] : live_) {
         RequestProgress row{.request = id,
+                            .seq = live->seq,
                             .phase = live->phase,
                             .prefill = !live->first_token,
                             .tokens_prompt = live->timings.tokens_prompt,

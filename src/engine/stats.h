@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,7 @@ const char* request_phase_name(RequestPhase phase);
 // One line of the live view.
 struct RequestProgress {
     RequestId request;
+    std::optional<SeqIndex> seq;  // where it runs; nothing: it waits
     RequestPhase phase = RequestPhase::kQueued;
     bool prefill = true;  // no token generated yet
     uint32_t tokens_prompt = 0;

@@ -48,6 +48,38 @@ std::string format_time_now(const std::string& format) {
     return {text, std::strftime(text, sizeof text, format.c_str(), &local)};
 }
 
+// Arguments as the object that they are, where they are one: templates print them as JSON.
+Json to_json(const ToolCall& call) {
+    Json arguments = Json::parse(call.arguments, nullptr, false);
+    if (arguments.is_discarded())
+        arguments = call.arguments;
+    return {{"id", call.id},
+            {"type", "function"},
+            {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}};
+}
+
+Json to_json(const ChatMessage& message, bool content_parts) {
+    Json json = {
+        {"role", message.role},
+        {"content", content_parts ? Json::array({{{"type", "text"}, {"text", message.content}}})
+                                  : Json(message.content)}};
+    if (!message.reasoning.empty()) {
+        // gpt-oss's template has a name of its own.
+        json["reasoning_content"] = message.reasoning;
+        json["thinking"] = message.reasoning;
+    }
+    if (!message.tool_calls.empty()) {
+        json["tool_calls"] = Json::array();
+        for (const ToolCall& call : message.tool_calls)
+            json["tool_calls"].push_back(to_json(call));
+    }
+    if (!message.tool_call_id.empty())
+        json["tool_call_id"] = message.tool_call_id;
+    if (!message.name.empty())
+        json["name"] = message.name;
+    return json;
+}
+
 // The system messages' text in front of the first user message; without one, as a user message.
 std::vector<ChatMessage> merge_system(std::span<const ChatMessage> messages) {
     std::vector<ChatMessage> merged;
@@ -72,22 +104,23 @@ std::vector<ChatMessage> merge_system(std::span<const ChatMessage> messages) {
 
 struct ChatTemplate::Impl {
     ChatTemplateOptions options;
+    std::string source;
+    ChatFormat format;
     std::shared_ptr<minja::TemplateNode> root;
     bool knows_system = true;
     bool wants_content_parts = false;  // content as [{"type": "text", "text": ...}]
 
-    // Throws what minja throws.
-    std::string run(std::span<const ChatMessage> messages, bool add_generation_prompt,
-                    bool content_parts) const {
+    // Throws what minja throws, and what the JSON library does for malformed JSON.
+    std::string run(const ChatPrompt& prompt, bool content_parts) const {
+        Json variables = prompt.variables.empty() ? Json::object() : Json::parse(prompt.variables);
         Json list = Json::array();
-        for (const ChatMessage& message : messages) {
-            const Json content = content_parts
-                                     ? Json::array({{{"type", "text"}, {"text", message.content}}})
-                                     : Json(message.content);
-            list.push_back({{"role", message.role}, {"content", content}});
-        }
-        const auto context = minja::Context::make(Json(
-            {{"messages", std::move(list)}, {"add_generation_prompt", add_generation_prompt}}));
+        for (const ChatMessage& message : prompt.messages)
+            list.push_back(to_json(message, content_parts));
+        variables["messages"] = std::move(list);
+        variables["add_generation_prompt"] = prompt.add_generation_prompt;
+        if (!prompt.tools.empty())
+            variables["tools"] = Json::parse(prompt.tools);
+        const auto context = minja::Context::make(std::move(variables));
         context->set("bos_token", options.bos_text);
         context->set("eos_token", options.eos_text);
         context->set("strftime_now",
@@ -102,7 +135,8 @@ struct ChatTemplate::Impl {
     bool shows(std::span<const ChatMessage> messages, bool content_parts,
                const std::string& needle) const {
         try {
-            return run(messages, false, content_parts).contains(needle);
+            return run({.messages = messages, .add_generation_prompt = false}, content_parts)
+                .contains(needle);
         } catch (const std::exception&) {
             return false;
         }
@@ -132,6 +166,8 @@ Result<ChatTemplate> ChatTemplate::create(ChatTemplateOptions options) {
                     "use plain prompts instead of chat");
     auto impl = std::make_unique<Impl>();
     impl->options = std::move(options);
+    impl->source = source;
+    impl->format = detect_chat_format(source);
     try {
         impl->root = minja::Parser::parse(
             source, {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false});
@@ -145,16 +181,19 @@ Result<ChatTemplate> ChatTemplate::create(ChatTemplateOptions options) {
 
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                          bool add_generation_prompt) const {
-    if (messages.empty())
+    return render({.messages = messages, .add_generation_prompt = add_generation_prompt});
+}
+
+Result<std::string> ChatTemplate::render(const ChatPrompt& wanted) const {
+    if (wanted.messages.empty())
         return fail(ErrorCode::kInvalidArgument, "a conversation needs at least one message");
     std::string prompt;
     try {
-        if (impl_->knows_system) {
-            prompt = impl_->run(messages, add_generation_prompt, impl_->wants_content_parts);
-        } else {
-            const std::vector<ChatMessage> merged = merge_system(messages);
-            prompt = impl_->run(merged, add_generation_prompt, impl_->wants_content_parts);
-        }
+        ChatPrompt given = wanted;
+        const std::vector<ChatMessage> merged = merge_system(wanted.messages);
+        if (!impl_->knows_system)
+            given.messages = merged;
+        prompt = impl_->run(given, impl_->wants_content_parts);
     } catch (const std::exception& e) {
         return fail(ErrorCode::kInvalidArgument,
                     "the model's chat template refuses these messages: " + cause_of(e),
@@ -168,6 +207,14 @@ Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
         prompt.ends_with(options.eos_text))
         prompt.resize(prompt.size() - options.eos_text.size());
     return prompt;
+}
+
+const ChatFormat& ChatTemplate::format() const {
+    return impl_->format;
+}
+
+const std::string& ChatTemplate::source() const {
+    return impl_->source;
 }
 
 bool ChatTemplate::is_fallback() const {

@@ -11,14 +11,28 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "text/chat_format.h"
 
 namespace bevy {
 
 struct ChatMessage {
-    std::string role;  // "system", "user", "assistant"
+    std::string role;  // "system", "user", "assistant", "tool"
     std::string content;
+    std::string reasoning;             // of an assistant
+    std::vector<ToolCall> tool_calls;  // of an assistant
+    std::string tool_call_id;          // of a tool: the call that it answers
+    std::string name;                  // of a tool, or of a speaker; may be empty
+};
+
+// What a prompt is made of.
+struct ChatPrompt {
+    std::span<const ChatMessage> messages;
+    bool add_generation_prompt = true;  // end where the assistant's answer begins
+    std::string tools;                  // JSON array, as the client sent it; empty: none
+    std::string variables;  // JSON object, known to the template by its keys; empty: none
 };
 
 struct ChatTemplateOptions {
@@ -42,6 +56,15 @@ public:
     // that do not alternate, for example).
     Result<std::string> render(std::span<const ChatMessage> messages,
                                bool add_generation_prompt) const;
+
+    // The same with all that a client may say. Besides the above: `tools` or `variables` are no
+    // JSON of that kind.
+    Result<std::string> render(const ChatPrompt& prompt) const;
+
+    // How a model with this template writes thoughts and calls of tools.
+    const ChatFormat& format() const;
+    // The template itself.
+    const std::string& source() const;
 
     // True: the model brings no template, and ChatML is used. Worth a notice to the user.
     bool is_fallback() const;

@@ -95,6 +95,7 @@ std::string Detokenizer::release(std::string_view text) {
         if (stop_bytes > 0) {
             stopped_ = true;
             certain.append(held_, 0, held_.size() - stop_bytes);
+            stop_text_ = held_.substr(held_.size() - stop_bytes);
             held_.clear();
             return certain;
         }

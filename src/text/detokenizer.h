@@ -42,6 +42,8 @@ public:
     std::string finish();
     // A stop string was found; it and all that follows is not part of the text.
     bool stopped() const { return stopped_; }
+    // The stop string that was found; empty before.
+    const std::string& stop_text() const { return stop_text_; }
 
 private:
     // Knuth-Morris-Pratt: how much of `text` the end of the output matches.
@@ -59,6 +61,7 @@ private:
     std::vector<Stop> stops_;
     std::string held_;
     bool stopped_ = false;
+    std::string stop_text_;
 };
 
 }  // namespace bevy

@@ -110,7 +110,10 @@ class ChainSampler final : public Sampler {
 public:
     ChainSampler(const LlamaVocabulary& vocabulary, const SamplingParams& params,
                  uint32_t context_tokens, SamplerPtr grammar)
-        : vocabulary_(vocabulary), grammar_(std::move(grammar)) {
+        : vocabulary_(vocabulary),
+          grammar_(std::move(grammar)),
+          biases_(params.logit_bias),
+          n_probs_(params.n_probs) {
         if (params.ignore_end_of_generation)
             masked_.assign_range(vocabulary.end_of_generation_tokens());
         int32_t suppressed_count = 0;
@@ -122,6 +125,10 @@ public:
             return token < 0 || token >= static_cast<TokenId>(vocabulary.vocabulary_size());
         });
         std::ranges::sort(masked_);
+        std::erase_if(biases_, [&](const LogitBias& bias) {
+            return bias.token < 0 ||
+                   bias.token >= static_cast<TokenId>(vocabulary.vocabulary_size());
+        });
         build_chain(params, context_tokens);
     }
 
@@ -133,15 +140,56 @@ public:
         // first, and choose again from what the grammar allows only if need be.
         if (grammar_ && token >= 0 && !grammar_allows(token))
             token = draw(logits, true);
-        if (token < 0)
-            return end_of_text();
-        remember(token);
-        if (grammar_)
-            llama_sampler_accept(grammar_.get(), token);
+        if (token >= 0) {
+            remember(token);
+            if (grammar_)
+                llama_sampler_accept(grammar_.get(), token);
+        } else {
+            token = end_of_text();
+        }
+        if (n_probs_)
+            measure(logits, token);
         return token;
     }
 
+    const TokenProbabilities* probabilities() const override {
+        return n_probs_ ? &probabilities_ : nullptr;
+    }
+
 private:
+    // Fills probabilities_: the logits' softmax at the token and at the most likely ones.
+    void measure(std::span<const float> logits, TokenId token) {
+        const auto logit = [&](size_t i) {
+            return std::isnan(logits[i]) ? kImpossible : std::min(logits[i], kLogitMax);
+        };
+        float best = kImpossible;
+        for (size_t i = 0; i < logits.size(); ++i)
+            best = std::max(best, logit(i));
+        double sum = 0;
+        for (size_t i = 0; i < logits.size(); ++i)
+            sum += std::exp(static_cast<double>(logit(i)) - best);
+        const double log_sum = std::log(sum) + best;
+        const auto log_probability = [&](TokenId t) {
+            const float of = logit(static_cast<size_t>(t));
+            // No number in JSON is minus infinity.
+            return of > kImpossible ? static_cast<float>(of - log_sum) : -kLogitMax;
+        };
+        probabilities_.chosen = {token, log_probability(token)};
+        std::vector<TokenId> order(logits.size());
+        for (size_t i = 0; i < order.size(); ++i)
+            order[i] = static_cast<TokenId>(i);
+        const size_t count = std::min<size_t>(*n_probs_, order.size());
+        const auto end = order.begin() + static_cast<ptrdiff_t>(count);
+        std::partial_sort(order.begin(), end, order.end(), [&](TokenId a, TokenId b) {
+            const float left = logit(static_cast<size_t>(a));
+            const float right = logit(static_cast<size_t>(b));
+            return left != right ? left > right : a < b;
+        });
+        probabilities_.top.clear();
+        for (auto it = order.begin(); it != end; ++it)
+            probabilities_.top.push_back({*it, log_probability(*it)});
+    }
+
     void add(llama_sampler* sampler) {
         if (sampler != nullptr)
             llama_sampler_chain_add(chain_.get(), sampler);
@@ -164,7 +212,7 @@ private:
                                        last_n(p.dry_penalty_last_n, context_tokens),
                                        breakers.data(), breakers.size()));
         }
-        direct_argmax_ = greedy && llama_sampler_chain_n(chain_.get()) == 0;
+        direct_argmax_ = greedy && llama_sampler_chain_n(chain_.get()) == 0 && biases_.empty();
         // These can drop the most likely token, the others can't: for a greedy choice only these
         // count.
         const bool drops_best = p.typical_p < 1.0f || p.xtc_probability > 0.0f;
@@ -220,6 +268,12 @@ private:
             const float logit = std::isnan(logits[i]) ? kImpossible : logits[i];
             buffer[i] = {static_cast<llama_token>(i), std::min(logit, kLogitMax), 0.0f};
         }
+        for (const LogitBias& bias : biases_) {
+            if (static_cast<size_t>(bias.token) < buffer.size()) {
+                float& logit = buffer[static_cast<size_t>(bias.token)].logit;
+                logit = std::min(logit + bias.bias, kLogitMax);
+            }
+        }
         for (const TokenId token : masked_) {
             if (static_cast<size_t>(token) < buffer.size())
                 buffer[static_cast<size_t>(token)].logit = kImpossible;
@@ -259,7 +313,10 @@ private:
     SamplerPtr chain_;
     SamplerPtr grammar_;           // null: none
     std::vector<TokenId> masked_;  // never chosen; ascending
-    bool direct_argmax_ = false;   // greedy, and nothing changes the order of the logits
+    std::vector<LogitBias> biases_;
+    std::optional<uint32_t> n_probs_;
+    TokenProbabilities probabilities_;  // if n_probs_
+    bool direct_argmax_ = false;        // greedy, and nothing changes the order of the logits
 };
 
 Result<SamplerPtr> make_grammar(const LlamaVocabulary& vocabulary, const std::string& text) {

@@ -285,5 +285,42 @@ TEST(SamplingParamsTest, TheBordersOfARangeAreValid) {
     EXPECT_TRUE(validate(params).has_value());
 }
 
+TEST_F(LlamaSamplerChainTest, BiasesChangeTheChoiceAndForbidIt) {
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -1.0f);
+    logits[77] = 3.0f;
+    SamplingParams params = greedy();
+    params.logit_bias = {{1234, 5.0f}};
+    EXPECT_EQ(make(params)->sample(logits), 1234);
+    params.logit_bias = {{77, -kInf}, {5, 1.0f}, {1 << 30, 9.0f}, {-1, 9.0f}};
+    EXPECT_EQ(make(params)->sample(logits), 5);
+    params.temperature = 1.0f;
+    for (int i = 0; i < 20; ++i)
+        EXPECT_NE(make(params)->sample(logits), 77);
+    params.logit_bias = {{1, kNan}};
+    EXPECT_FALSE(make_sampler(*shared_vocabulary, params, 1024, {}).has_value());
+}
+
+TEST_F(LlamaSamplerChainTest, ProbabilitiesAreThoseOfTheModelsLogits) {
+    std::vector<float> logits(shared_vocabulary->vocabulary_size(), -kInf);
+    logits[10] = 1.0f;
+    logits[20] = 2.0f;
+    logits[30] = kNan;
+    SamplingParams params = greedy();
+    EXPECT_EQ(make(params)->probabilities(), nullptr);
+    params.n_probs = 3;
+    params.logit_bias = {{10, 100.0f}};  // changes the choice, not the probabilities
+    const auto sampler = make(params);
+    EXPECT_EQ(sampler->sample(logits), 10);
+    const TokenProbabilities* probabilities = sampler->probabilities();
+    ASSERT_NE(probabilities, nullptr);
+    EXPECT_EQ(probabilities->chosen.token, 10);
+    EXPECT_NEAR(probabilities->chosen.log_probability, -1.3132617, 1e-6);
+    ASSERT_EQ(probabilities->top.size(), 3u);
+    EXPECT_EQ(probabilities->top[0].token, 20);
+    EXPECT_NEAR(probabilities->top[0].log_probability, -0.3132617, 1e-6);
+    EXPECT_EQ(probabilities->top[1].token, 10);
+    EXPECT_TRUE(std::isfinite(probabilities->top[2].log_probability));
+}
+
 }  // namespace
 }  // namespace bevy

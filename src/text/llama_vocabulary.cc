@@ -124,6 +124,9 @@ std::string LlamaVocabulary::bos_text() const {
 std::string LlamaVocabulary::eos_text() const {
     return token_text(llama_vocab_eos(vocab_));
 }
+int32_t LlamaVocabulary::kind() const {
+    return static_cast<int32_t>(llama_vocab_type(vocab_));
+}
 bool LlamaVocabulary::adds_bos() const {
     return llama_vocab_get_add_bos(vocab_);
 }

@@ -42,6 +42,8 @@ public:
     // Their text, as chat templates write it; empty if the model has none.
     std::string bos_text() const;
     std::string eos_text() const;
+    // libllama's number for the kind of tokenizer, which some clients show.
+    int32_t kind() const;
     // Whether encode(add_special) puts BOS in front, or EOS behind.
     bool adds_bos() const;
     bool adds_eos() const;

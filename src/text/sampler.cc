@@ -7,6 +7,8 @@
 namespace bevy {
 namespace {
 
+constexpr float kBiasMax = 1e6f;
+
 struct Range {
     const char* field;
     double value;
@@ -50,6 +52,13 @@ Status validate(const SamplingParams& params) {
                         std::string(range.field) + " is " + number(range.value),
                         std::string(range.field) + " must be between " + number(range.low) +
                             " and " + number(range.high));
+    }
+    for (const LogitBias& bias : params.logit_bias) {
+        if (std::isnan(bias.bias) || bias.bias > kBiasMax)
+            return fail(
+                ErrorCode::kInvalidArgument,
+                "logit_bias of token " + std::to_string(bias.token) + " is " + number(bias.bias),
+                "logit_bias must be at most " + number(kBiasMax));
     }
     return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "base/ids.h"
 
 namespace bevy {
+
+// Added to a token's logit before anything else is done with it; minus infinity: never chosen.
+struct LogitBias {
+    TokenId token = 0;
+    float bias = 0.0f;
+};
 
 // Names, defaults and order of application as in llama-server.
 struct SamplingParams {
@@ -29,15 +36,29 @@ struct SamplingParams {
     float dry_multiplier = 0.0f;   // 0: off
     float dry_base = 1.75f;
     int32_t dry_allowed_length = 2;
-    int32_t dry_penalty_last_n = -1;  // 0: off, -1: context size
+    int32_t dry_penalty_last_n = 64;  // 0: off, -1: context size
     std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
     bool ignore_end_of_generation = false;  // true: tokens that end a text are never chosen
     std::string grammar;                    // GBNF; empty: none
+    std::vector<LogitBias> logit_bias;
+    // How many of the most likely tokens to report with each one; nothing: report nothing.
+    std::optional<uint32_t> n_probs;
 };
 
 // Refuses values that no sampler can work with: not finite, or out of range. The message names the
 // field as a request body spells it, the value and the range.
 Status validate(const SamplingParams& params);
+
+struct TokenProbability {
+    TokenId token = 0;
+    float log_probability = 0.0f;
+};
+
+// By the model's own logits: before biases, penalties, temperature and whatever else chose.
+struct TokenProbabilities {
+    TokenProbability chosen;
+    std::vector<TokenProbability> top;  // the most likely first
+};
 
 // Engine thread.
 class Sampler {
@@ -46,6 +67,8 @@ public:
     // Chooses the next token and remembers it. `logits` has one float per vocabulary entry; a NaN
     // counts as impossible. When nothing is possible, the answer is a token that ends the text.
     virtual TokenId sample(std::span<const float> logits) = 0;
+    // Of the token that sample() returned last, until the next call. Null: not asked for.
+    virtual const TokenProbabilities* probabilities() const { return nullptr; }
 };
 
 }  // namespace bevy

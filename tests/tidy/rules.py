@@ -27,10 +27,12 @@ CONFINED = [
     (r"liburing\.h", r"src/storage/uring_[a-z_]*\.cc"),
     (r"(ggml.*|gguf)\.h", r"src/(compute|model)/.*|" + TEST_FILE),
     (r"llama.*\.h", r"src/text/llama_[a-z_]*\.cc|" + TEST_FILE),
-    (r"nlohmann/.*", r"src/(cli|server)/.*|src/text/chat_template.*|" + TEST_FILE),
+    (r"nlohmann/.*", r"src/(cli|server)/.*|src/text/(chat|json_schema)_[a-z_]*\.cc|"
+     + TEST_FILE),
+    (r"prometheus/.*", r"src/server/metrics\.cc"),
     (r"minja/.*", r"src/text/chat_template.*"),
     (r"CLI/.*", r"src/cli/.*"),
-    (r"httplib\.h", r"src/server/.*|src/cli/.*|" + TEST_FILE),
+    (r"httplib\.h", r"src/server/http_server\.cc"),
     (r"(gtest|gmock)(/.*|\.h)", TEST_FILE + r"|src/.*test[a-z_]*\.h"),
 ]
 
