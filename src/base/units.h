@@ -34,6 +34,7 @@ struct Instant {
 
     friend constexpr auto operator<=>(Instant, Instant) = default;
     friend constexpr Instant operator+(Instant t, Duration d) { return {t.ns + d.ns}; }
+    friend constexpr Instant operator-(Instant t, Duration d) { return {t.ns - d.ns}; }
     friend constexpr Duration operator-(Instant a, Instant b) { return {a.ns - b.ns}; }
 };
 

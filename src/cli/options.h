@@ -31,7 +31,7 @@ struct SessionOptions {
     uint64_t memory_bytes = 0;  // 0: what the machine leaves
     CacheSize expert_cache;
     std::string policy = "bevy";
-    std::string eviction = "two-rate";
+    std::string eviction = "reuse";
     std::string read_order = "lag";
     uint32_t lookahead = 1;       // layers that a prefetching policy guesses ahead
     uint32_t prefetch_reads = 2;  // reads of guesses in flight at once

@@ -23,7 +23,7 @@ struct SimOptions {
 
     // The sweep: every combination is an experiment.
     std::vector<std::string> policies = {"bevy", "lockstep"};
-    std::vector<std::string> evictions = {"two-rate"};
+    std::vector<std::string> evictions = {"reuse"};
     std::vector<uint32_t> parallel = {8};
     std::vector<CacheSize> caches = {{CacheSize::Kind::kPercent, 5000}};
     std::vector<uint64_t> seeds = {1};

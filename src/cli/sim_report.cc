@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<std::pair<const char*, uint64_t CoreStats::*>, 19> kCounters = {{
+constexpr std::array<std::pair<const char*, uint64_t CoreStats::*>, 24> kCounters = {{
     {"requests_arrived", &CoreStats::requests_arrived},
     {"requests_finished", &CoreStats::requests_finished},
     {"requests_cancelled", &CoreStats::requests_cancelled},
@@ -30,6 +30,11 @@ constexpr std::array<std::pair<const char*, uint64_t CoreStats::*>, 19> kCounter
     {"expert_hits", &CoreStats::expert_hits},
     {"expert_joins", &CoreStats::expert_joins},
     {"expert_misses", &CoreStats::expert_misses},
+    {"expert_prefetched", &CoreStats::expert_prefetched},
+    {"guesses", &CoreStats::guesses},
+    {"guesses_right", &CoreStats::guesses_right},
+    {"prefetches", &CoreStats::prefetches},
+    {"prefetches_useful", &CoreStats::prefetches_useful},
     {"reads_started", &CoreStats::reads_started},
     {"reads_done", &CoreStats::reads_done},
     {"reads_failed", &CoreStats::reads_failed},

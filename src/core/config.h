@@ -21,7 +21,7 @@ struct CoreConfig {
     uint64_t expert_bytes = 0;       // of one expert, for cost estimates
     std::vector<uint64_t> dense_bytes;  // per stage 0 .. moe_layers, for cost estimates
     std::string_view policy = "bevy";   // see policy/registry.h for what a name may be
-    std::string_view eviction = "two-rate";
+    std::string_view eviction = "reuse";
     std::string_view read_order = "lag";
     uint32_t lookahead = 1;           // layers that a predictor looks ahead
     uint32_t prefetch_reads_max = 2;  // reads of guesses in flight at once

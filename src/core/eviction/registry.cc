@@ -7,10 +7,10 @@ namespace bevy {
 namespace {
 
 constexpr std::array kRows = {
-    EvictionRow{"two-rate", "least decayed use frequency, fast and slow rate together",
-                make_two_rate_eviction},
     EvictionRow{"reuse", "least likely to be used again soon, request by request",
                 make_reuse_eviction},
+    EvictionRow{"two-rate", "least decayed use frequency, fast and slow rate together",
+                make_two_rate_eviction},
     EvictionRow{"lfu", "least decayed use frequency", make_lfu_eviction},
     EvictionRow{"lfru", "least decayed use frequency for its age", make_lfru_eviction},
     EvictionRow{"lru-layer", "least recently used of a layer that has more than its share",
