@@ -205,8 +205,8 @@ Virtual time, not measurements: the engine and core that ship, a simulated link 
 Machines: {named}. Their numbers, and where they come from, are in
 [profiles/hardware/](../../profiles/hardware/). `next-gate` guesses are a coin that is right for
 80 % of the experts in memory and 60 % of the others; on the demo model the real engine measures
-73 % of all and 63 % of those that are missing (`bevy run -v --policy prefetch-next-gate`). The bound
-is max(compute if all requests always shared every step, reads of overlapped lockstep).
+73 % of all and 63 % of those that are missing (`bevy run -v --policy prefetch-next-gate`). The
+bound is max(compute if all requests always shared every step, reads of overlapped lockstep).
 
 ## Summary
 

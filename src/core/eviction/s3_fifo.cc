@@ -2,10 +2,10 @@
 // in order of arrival.
 //
 // Most of what a cache loads is used once. New experts enter a small queue, a tenth of the slots;
-// what leaves it without a second use is evicted, and its name goes to the ghost queue. What was
-// used again moves to the main queue instead, as does what comes back while its name is a ghost. At
-// the old end of the main queue, an expert that was used since it was last there goes back to the
-// young end, up to three times, then it is evicted.
+// what leaves it without having been used twice more is evicted, and its name goes to the ghost
+// queue. What was moves to the main queue instead, and what comes back while its name is a ghost
+// enters there. At the old end of the main queue, an expert that was used since it was last there
+// goes back to the young end, up to three times, then it is evicted.
 //
 // Adapted to pins: an expert that can't go now keeps its place and its uses. Experts are few and
 // are used again and again, so the small queue rarely finds what is used once; a comparison, like
