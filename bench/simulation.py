@@ -22,10 +22,10 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 BEVY = REPO / "build/release/src/bevy"
-MACHINES = {"study-p1": "P1, two slow cores and a SATA-class SSD",
-            "study-p2": "P2, unified memory, fast SSD",
-            "study-p3": "P3, unified memory, the fastest SSD",
-            "study-p4": "P4, GPU with experts in host memory"}
+MACHINES = {"study-p1": "two slow cores, a slow SSD",
+            "study-p2": "unified memory, a fast SSD",
+            "study-p3": "unified memory, a faster one",
+            "study-p4": "a GPU, experts in host memory"}
 PREFETCHERS = ["prefetch-next-gate", "prefetch-previous-token", "prefetch-frequency",
                "prefetch-transition"]
 BASELINES = ["lockstep", "lockstep-overlap", *PREFETCHERS]
@@ -189,21 +189,23 @@ def report(r, options, machines, parallel, caches, drawn):
               "tokens of each request dropped" if options.trace
               else f"generated routing with the statistics of {options.model}")
     seeds = options.seeds
-    named = "; ".join(f"`{m}`: {MACHINES.get(m, m)}" for m in machines)
+    named = ", ".join(f"`{m}` ({MACHINES.get(m, m)})" for m in machines)
     counts = ", ".join(map(str, several))
     sizes = ", ".join(f"{c} %" for c in caches)
     text = [f"""# Policies in simulation
 
 Virtual time, not measurements: the engine and core that ship, a simulated link and processor
-(`bevy sim`), and {routes}. {options.warmup} tokens of warm-up, {options.tokens} measured, seeds
-{seeds}; requests that end are replaced at once. Made on {time.strftime("%Y-%m-%d")} by
+(`bevy sim`), and {routes}.
+{options.warmup} tokens of warm-up, {options.tokens} measured, seeds {seeds}; requests that end are
+replaced at once. Made on {time.strftime("%Y-%m-%d")} by
 
 ```sh
 ./dev bench simulation.py {options.arguments}
 ```
 
-Machines: {named}. Their numbers, and where they come from, are in
-[profiles/hardware/](../../profiles/hardware/). `next-gate` guesses are a coin that is right for
+Machines: {named}.
+Their numbers, and where they come from, are in [profiles/hardware/](../../profiles/hardware/).
+`next-gate` guesses are a coin that is right for
 80 % of the experts in memory and 60 % of the others; on the demo model the real engine measures
 73 % of all and 63 % of those that are missing (`bevy run -v --policy prefetch-next-gate`). The
 bound is max(compute if all requests always shared every step, reads of overlapped lockstep).
@@ -213,6 +215,7 @@ bound is max(compute if all requests always shared every step, reads of overlapp
 Least / geometric mean / most over every point with 2 or more requests ({counts} requests, {sizes}
 of the experts in memory). The names behind the comma are evictions: `reuse` for everybody, or `lru`
 for the baseline. "Best prefetcher" is chosen in hindsight at every point.
+
 """, summary(r, machines, parallel, caches)]
     pictures = "\n".join(f"![{m}](../images/simulation/{m}.svg)" for m in machines)
     text.append(f"\nThroughput over the cache, {drawn} requests, everybody with `reuse`:\n\n"
