@@ -405,10 +405,14 @@ TEST(Prefetch, GuessesGoWithTheirRequest) {
 }
 
 TEST(Prefetch, NothingIsGuessedFromAChunk) {
-    CoreDriver d(guessing_config(), routes({experts({0, 1, 2, 3}), experts({0, 1, 2, 3})}),
-                 guesses({indices({2, 3}), indices({2, 3})}));
+    bool prompt = true;
+    CoreDriver d(
+        guessing_config(),
+        [&](RequestId, uint32_t) { return prompt ? experts({0, 1, 2, 3}) : experts({0, 1}); },
+        guesses({indices({2, 3}), indices({2, 3})}));
     RequestId id = d.arrive(8);
     d.run_until_sampling(id);
+    prompt = false;
     EXPECT_EQ(protections(d), 0u);
     EXPECT_EQ(d.core().stats().prefetches, 0u);
     d.sample();
