@@ -11,9 +11,8 @@ PassRange CoreState::next_pass(const Sequence& s) const {
 }
 
 bool CoreState::link_wanted() const {
-    return std::ranges::any_of(reads, [&](const Read& read) {
-        return read.busy && cache.demands(read.expert) > 0;
-    });
+    return std::ranges::any_of(
+        reads, [&](const Read& read) { return read.busy && cache.demands(read.expert) > 0; });
 }
 
 bool CoreState::wants_lane(const Sequence& s) const {

@@ -137,7 +137,8 @@ void ReplayCompute::guess_route(std::span<const uint8_t> route, uint32_t layer,
         // A wrong one; a right one that is not said otherwise where all are used.
         uint32_t said = static_cast<uint32_t>(coin_.below(experts));
         for (uint32_t tries = 0; tries < experts; tries++) {
-            if (!guessed(said) && (!std::ranges::contains(route, said) || 2 * route.size() > experts))
+            if (!guessed(said) &&
+                (!std::ranges::contains(route, said) || 2 * route.size() > experts))
                 break;
             said = (said + 1) % experts;
         }

@@ -71,8 +71,7 @@ private:
     Duration lost(Duration link_busy) const;
     SeqResult result_of(SeqIndex seq, uint32_t layer);
     std::vector<ExpertIndex> guess(SeqIndex seq, uint32_t layer);
-    void guess_route(std::span<const uint8_t> route, uint32_t layer,
-                     std::vector<ExpertIndex>& out);
+    void guess_route(std::span<const uint8_t> route, uint32_t layer, std::vector<ExpertIndex>& out);
 
     const ReplayComputeOptions options_;
     const RouteSource& source_;

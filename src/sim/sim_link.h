@@ -23,8 +23,8 @@ struct SimLinkOptions {
     uint32_t fail_per_mille = 0;         // transfers that end with an error
     Instant faults_until;                // none start to fail later
     uint32_t cancel_works_percent = 50;  // cancellations that are in time
-    // A cancelled transfer ends at once, and what it has not moved yet is not moved: the ones behind
-    // it come earlier. Else its place in the queue stays taken.
+    // A cancelled transfer ends at once, and what it has not moved yet is not moved: the ones
+    // behind it come earlier. Else its place in the queue stays taken.
     bool cancel_frees_link = false;
 };
 
