@@ -25,10 +25,10 @@ CoreConfig guessing_config(uint32_t layers = 2) {
 }
 
 // What is chosen and what is guessed, by layer; the same for every request.
-CoreDriver::Router routes(std::vector<std::vector<ExpertDemand>> by_layer) {
+CoreDriver::Router routes(const std::vector<std::vector<ExpertDemand>>& by_layer) {
     return [=](RequestId, uint32_t layer) { return by_layer[layer]; };
 }
-CoreDriver::Guesser guesses(std::vector<std::vector<ExpertIndex>> by_layer) {
+CoreDriver::Guesser guesses(const std::vector<std::vector<ExpertIndex>>& by_layer) {
     return [=](RequestId, uint32_t layer) { return by_layer[layer]; };
 }
 

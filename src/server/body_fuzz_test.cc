@@ -18,6 +18,7 @@ constexpr uint64_t kSeeds = 300;
 constexpr uint64_t kSeeds = 1500;
 #endif
 
+// NOLINTBEGIN(bugprone-suspicious-missing-comma): long bodies go on in the next line
 const std::vector<std::string>& bodies() {
     static const std::vector<std::string> all = {
         R"({"prompt":"Once upon a time","n_predict":4,"temperature":0.5,"seed":7,"stream":true})",
@@ -43,6 +44,7 @@ const std::vector<std::string>& bodies() {
     };
     return all;
 }
+// NOLINTEND(bugprone-suspicious-missing-comma)
 
 const std::vector<std::string>& values() {
     static const std::vector<std::string> all = {"null",

@@ -10,7 +10,8 @@ namespace {
 
 double milliseconds_of(Duration duration) {
     // Microseconds are precise enough, and print shorter.
-    return static_cast<double>(duration.ns / 1000) / 1000;
+    const int64_t microseconds = duration.ns / 1000;
+    return static_cast<double>(microseconds) / 1000;
 }
 
 double ratio(double part, double whole) {

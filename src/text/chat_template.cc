@@ -120,7 +120,7 @@ struct ChatTemplate::Impl {
         variables["add_generation_prompt"] = prompt.add_generation_prompt;
         if (!prompt.tools.empty())
             variables["tools"] = Json::parse(prompt.tools);
-        const auto context = minja::Context::make(std::move(variables));
+        const auto context = minja::Context::make(variables);
         context->set("bos_token", options.bos_text);
         context->set("eos_token", options.eos_text);
         context->set("strftime_now",

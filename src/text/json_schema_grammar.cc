@@ -132,7 +132,7 @@ private:
     // The parts of `allOf` and the schema around it as one.
     Json merged(const Json& schema, const std::string& where) {
         Json whole = schema;
-        const Json parts = schema["allOf"];
+        const Json& parts = schema["allOf"];
         whole.erase("allOf");
         if (!parts.is_array())
             refuse(place(where) + "'allOf' must be an array");
