@@ -158,6 +158,11 @@ TEST_P(FileLinkTest, a_wake_from_another_thread_ends_the_wait) {
 Link* link_to_wake = nullptr;
 
 TEST_P(FileLinkTest, a_wake_from_a_signal_handler_ends_the_wait) {
+#ifdef __SANITIZE_THREAD__
+    // It runs handlers at the next call that it intercepts; waiting for the ring is not one, so a
+    // signal that comes while this thread waits would be kept back for ever.
+    GTEST_SKIP() << "ThreadSanitizer keeps signals back while a thread waits for the ring";
+#endif
     MAKE_RIG_OR_SKIP(rig, options(1));
     link_to_wake = rig->link.get();
     const auto before = std::signal(SIGUSR1, [](int) { link_to_wake->wake(); });
