@@ -38,6 +38,7 @@ struct Commands {
     InspectOptions inspect;
     MakeModelOptions make_model;
     SimOptions sim;
+    BenchOptions bench;
     ServeOptions serve;
 };
 
@@ -48,12 +49,20 @@ int dispatch(const CLI::App& app, Commands& commands) {
         return inspect_command(commands.inspect);
     if (app.got_subcommand("sim"))
         return sim_command(commands.sim);
+    if (app.got_subcommand("bench"))
+        return bench_command(commands.bench);
     if (app.got_subcommand("serve"))
         return serve_command(commands.serve);
     return make_model_command(commands.make_model);
 }
 
 }  // namespace
+
+int exit_code_of(const Error& error) {
+    const bool usage =
+        error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kUnsupported;
+    return usage ? kExitUsage : kExitFailure;
+}
 
 void print_error(const Error& error) {
     print_line("error", error.message, error.hint);
@@ -81,6 +90,9 @@ int run_cli(int argc, const char* const* argv) {
     declare_inspect_options(
         *app.add_subcommand("inspect", "what a model needs, and how fast it can be here"),
         commands.inspect);
+    declare_bench_options(
+        *app.add_subcommand("bench", "measure how fast settings are on this machine"),
+        commands.bench);
     declare_sim_options(
         *app.add_subcommand("sim", "compare policies on simulated machines, with real routes"),
         commands.sim);

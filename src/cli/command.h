@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cli/bench_options.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "cli/sim_options.h"
@@ -23,11 +24,15 @@ void print_usage_error(std::string_view message, std::string_view hint);
 // "bevy: notice: message" to standard error.
 void print_notice(std::string_view message);
 
+// kExitUsage for what the user said wrong, else kExitFailure.
+int exit_code_of(const Error& error);
+
 // Each returns the exit code of the process.
 int run_command(const RunOptions& options);
 int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
 int sim_command(const SimOptions& options);
+int bench_command(const BenchOptions& options);
 
 int serve_command(ServeOptions& options);
 

@@ -119,8 +119,12 @@ void choice(CLI::App& app, const char* group, const char* flags, Value& field,
 
 // What several commands share; see options.cc.
 void declare_model(CLI::App& app, SessionOptions& options);
+// All of a session but what a sweep varies: policy, eviction, requests at once, cache.
+void declare_machine(CLI::App& app, SessionOptions& options);
 void declare_session(CLI::App& app, SessionOptions& options);
 void declare_storage(CLI::App& app, SessionOptions& options);
 void declare_sampling(CLI::App& app, SamplingParams& params);
+// The policies that a real run can have, for the help.
+std::string policy_help();
 
 }  // namespace bevy

@@ -38,6 +38,8 @@ CLI::Validator policy_name() {
         "");  // the help names them
 }
 
+}  // namespace
+
 std::string policy_help() {
     // Without those that only a simulation can have.
     std::string predictor_names;
@@ -49,30 +51,8 @@ std::string policy_help() {
            "; each also with +prefetch-PREDICTOR: " + predictor_names;
 }
 
-void declare_schedule(CLI::App& app, SessionOptions& o) {
-    option(app, kMemory, "--policy", o.policy, policy_help())
-        ->type_name("NAME")
-        ->check(policy_name());
-    option(app, kMemory, "--eviction", o.eviction,
-           with_choices("which expert leaves the cache", eviction_policies()))
-        ->type_name("NAME")
-        ->check(one_of(eviction_policies()));
-    option(app, kMemory, "--read-order", o.read_order,
-           with_choices("which missing expert is read first", read_orders()))
-        ->type_name("NAME")
-        ->check(one_of(read_orders()));
-    number(app, kMemory, "--lookahead", o.lookahead, 1u, kLookaheadMax,
-           "layers that a predictor looks ahead");
-    number(app, kMemory, "--prefetch-reads", o.prefetch_reads, 1u, 1024u,
-           "guessed experts being read at once, while no other read is wanted");
-}
-
-}  // namespace
-
-void declare_session(CLI::App& app, SessionOptions& o) {
+void declare_machine(CLI::App& app, SessionOptions& o) {
     number(app, kModel, "-t,--threads", o.threads, 0u, 1024u, "compute threads; 0: one per core");
-    number(app, kGeneration, "--parallel", o.parallel, 1u, 1024u,
-           "requests that run at once (short: -np)");
     number(
         app, kGeneration, "-c,--ctx-size", o.context, 0u, kTokensMax,
         "tokens of context, shared equally by the -np requests; 0: the model's for each, at most "
@@ -92,6 +72,24 @@ void declare_session(CLI::App& app, SessionOptions& o) {
                o.memory_bytes = *bytes;
                return {};
            });
+    static constexpr std::array kCacheTypes = {"f32", "f16", "bf16", "q8_0"};
+    option(app, kMemory, "--cache-type-k", o.cache_type_k, "type of the K cache (short: -ctk)")
+        ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
+    option(app, kMemory, "--cache-type-v", o.cache_type_v, "type of the V cache (short: -ctv)")
+        ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
+    option(app, kMemory, "--read-order", o.read_order,
+           with_choices("which missing expert is read first", read_orders()))
+        ->type_name("NAME")
+        ->check(one_of(read_orders()));
+    number(app, kMemory, "--lookahead", o.lookahead, 1u, kLookaheadMax,
+           "layers that a predictor looks ahead");
+    number(app, kMemory, "--prefetch-reads", o.prefetch_reads, 1u, 1024u,
+           "guessed experts being read at once, while no other read is wanted");
+}
+
+void declare_session(CLI::App& app, SessionOptions& o) {
+    number(app, kGeneration, "--parallel", o.parallel, 1u, 1024u,
+           "requests that run at once (short: -np)");
     parsed(app, kMemory, "--expert-cache", "memory for experts, for example 4GiB or 40%",
            "what the budget leaves", [&o](const std::string& text) -> Status {
                Result<CacheSize> size = parse_cache_size(text);
@@ -100,12 +98,14 @@ void declare_session(CLI::App& app, SessionOptions& o) {
                o.expert_cache = *size;
                return {};
            });
-    static constexpr std::array kCacheTypes = {"f32", "f16", "bf16", "q8_0"};
-    option(app, kMemory, "--cache-type-k", o.cache_type_k, "type of the K cache (short: -ctk)")
-        ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
-    option(app, kMemory, "--cache-type-v", o.cache_type_v, "type of the V cache (short: -ctv)")
-        ->check(CLI::IsMember(std::vector<std::string>(kCacheTypes.begin(), kCacheTypes.end())));
-    declare_schedule(app, o);
+    option(app, kMemory, "--policy", o.policy, policy_help())
+        ->type_name("NAME")
+        ->check(policy_name());
+    option(app, kMemory, "--eviction", o.eviction,
+           with_choices("which expert leaves the cache", eviction_policies()))
+        ->type_name("NAME")
+        ->check(one_of(eviction_policies()));
+    declare_machine(app, o);
 }
 
 void declare_storage(CLI::App& app, SessionOptions& o) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <format>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/command.h"
 #include "cli/terminal.h"
 
 namespace bevy {
@@ -51,6 +53,34 @@ uint64_t peak_resident_bytes() {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
     return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
+}
+
+void restart_peak_resident_bytes() {
+    constexpr std::string_view kRestart = "5";
+    if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w")) {
+        std::fwrite(kRestart.data(), 1, kRestart.size(), file);
+        std::fclose(file);
+    }
+}
+
+Status write_text_file(const std::string& path, const std::string& text) {
+    std::FILE* file = std::fopen(path.c_str(), "w");
+    const bool written =
+        file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const bool closed = file != nullptr && std::fclose(file) == 0;
+    if (!written || !closed)
+        return fail(ErrorCode::kIo, "cannot write " + path,
+                    "name a file in a directory that you may write to");
+    return {};
+}
+
+bool print_output(const std::string& text) {
+    const bool shown =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    if (!shown)
+        print_usage_error("the output could not be written",
+                          "is its disk full, or has its reader gone?");
+    return shown;
 }
 
 ProgressLine::ProgressLine(std::FILE* out, std::string what, bool quiet, Unit unit)

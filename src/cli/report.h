@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "engine/memory_plan.h"
 #include "engine/stats.h"
@@ -20,8 +21,14 @@ void print_memory_plan(std::FILE* out, const MemoryPlan& plan);
 // The end of a run: the engine's numbers and the peak of resident memory.
 void print_summary(std::FILE* out, const EngineStats& stats);
 
-// The largest resident set of this process so far.
+// The largest resident set of this process so far, or since the restart where the kernel knows it.
 uint64_t peak_resident_bytes();
+void restart_peak_resident_bytes();
+
+// Writes a whole file. kIo: it could not be.
+Status write_text_file(const std::string& path, const std::string& text);
+// To standard output. False: it could not be written, a message has been printed.
+bool print_output(const std::string& text);
 
 // A bar on a terminal; elsewhere a line every few seconds.
 class ProgressLine {

@@ -34,28 +34,6 @@ std::string headline(const SimSweep& sweep, const SimOptions& options) {
         options.seeds.size() == 1 ? "" : "s");
 }
 
-Status write_file(const std::string& path, const std::string& text) {
-    std::FILE* file = std::fopen(path.c_str(), "w");
-    const bool written =
-        file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    const bool closed = file != nullptr && std::fclose(file) == 0;
-    if (!written || !closed)
-        return fail(ErrorCode::kIo, "cannot write the picture " + path,
-                    "name a file in a directory that you may write to");
-    return {};
-}
-
-bool print(const std::string& text) {
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-           std::fflush(stdout) == 0;
-}
-
-int exit_code_of(const Error& error) {
-    const bool usage =
-        error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kUnsupported;
-    return usage ? kExitUsage : kExitFailure;
-}
-
 }  // namespace
 
 int sim_command(const SimOptions& options) {
@@ -66,7 +44,7 @@ int sim_command(const SimOptions& options) {
     }
     // Found out now, not after hours of computing.
     if (!options.plot.empty()) {
-        if (Status status = write_file(options.plot, ""); !status) {
+        if (Status status = write_text_file(options.plot, ""); !status) {
             print_error(status.error());
             return kExitFailure;
         }
@@ -83,16 +61,13 @@ int sim_command(const SimOptions& options) {
     const std::string text = printed(*sweep, options.format);
     const bool with_headline =
         options.format == SimFormat::kTable && !options.quiet && !text.empty();
-    const bool shown = print(with_headline ? headline(*sweep, options) + "\n" + text : text);
+    const bool shown = print_output(with_headline ? headline(*sweep, options) + "\n" + text : text);
     const Status plotted =
-        options.plot.empty() ? Status() : write_file(options.plot, sim_plot(*sweep));
+        options.plot.empty() ? Status() : write_text_file(options.plot, sim_plot(*sweep));
     if (!ran)
         print_error(ran.error());
     if (!plotted)
         print_error(plotted.error());
-    if (!shown)
-        print_usage_error("the output could not be written",
-                          "is its disk full, or has its reader gone?");
     if (interrupted())
         return kExitInterrupted;
     return ran && plotted && shown ? kExitOk : kExitFailure;

@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
-#include <functional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/registry.h"
+#include "cli/option_lists.h"
 #include "cli/profiles.h"
 #include "core/eviction/registry.h"
 #include "core/policy/registry.h"
@@ -33,83 +33,12 @@ constexpr std::array kFormats = {FormatRow{"table", SimFormat::kTable},
                                  FormatRow{"csv", SimFormat::kCsv},
                                  FormatRow{"json", SimFormat::kJson}};
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names)
-        text += (text.empty() ? "" : ", ") + name;
-    return text;
-}
-
-// An option with a parser of ours, whose error text the user sees.
-void parsed(CLI::App& app, const char* group, const std::string& flags, const char* type,
-            const std::string& help, const std::string& shown_default,
-            std::function<Status(const std::string&)> parse) {
-    app.add_option_function<std::string>(
-           flags,
-           [parse = std::move(parse), flags](const std::string& text) {
-               if (Status status = parse(text); !status)
-                   throw CLI::ValidationError(flags, status.error().message +
-                                                         (status.error().hint.empty() ? "" : "; ") +
-                                                         status.error().hint);
-           },
-           help)
-        ->group(group)
-        ->type_name(type)
-        ->default_str(shown_default);
-}
-
-// The same for a list: `parse_one` adds what one item says to the field.
-template <class Item>
-void list(CLI::App& app, const std::string& flags, const char* type, const std::string& help,
-          const std::string& shown_default, std::vector<Item>& field,
-          Status (*parse_one)(std::string_view, std::vector<Item>&)) {
-    parsed(app, kSweep, flags, type, help, shown_default,
-           [&field, parse_one](const std::string& text) -> Status {
-               field.clear();
-               for (size_t begin = 0; begin <= text.size();) {
-                   const size_t end = std::min(text.find(',', begin), text.size());
-                   const std::string_view item = std::string_view(text).substr(begin, end - begin);
-                   if (Status status = parse_one(item, field); !status)
-                       return status;
-                   begin = end + 1;
-               }
-               return {};
-           });
-}
-
-Result<uint64_t> parse_number(std::string_view text, uint64_t low, uint64_t high) {
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high)
-        return value;
-    return fail(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is not a whole number " +
-                                                 std::to_string(low) + " .. " +
-                                                 std::to_string(high));
-}
-
-Status add_name(std::string_view text, std::vector<std::string>& names) {
-    if (text.empty())
-        return fail(ErrorCode::kInvalidArgument, "an empty name in a list");
-    names.emplace_back(text);
-    return {};
-}
-
-Status add_parallel(std::string_view text, std::vector<uint32_t>& field) {
-    const Result<uint64_t> value = parse_number(text, 1, 1024);
-    if (!value)
-        return std::unexpected(value.error());
-    field.push_back(static_cast<uint32_t>(*value));
-    return {};
-}
-
-Status add_cache(std::string_view text, std::vector<CacheSize>& field) {
-    const Result<CacheSize> size = parse_cache_size(text);
-    if (!size)
-        return std::unexpected(size.error());
-    if (size->kind == CacheSize::Kind::kRest)
+Status add_cache_share(std::string_view text, std::vector<CacheSize>& field) {
+    if (Status status = add_cache(text, field); !status)
+        return status;
+    if (field.back().kind == CacheSize::Kind::kRest)
         return fail(ErrorCode::kInvalidArgument, "a simulated machine has no rest of memory",
                     "give a share of all experts (50%) or a size (12GiB)");
-    field.push_back(*size);
     return {};
 }
 
@@ -158,48 +87,48 @@ void declare_routes(CLI::App& app, SimOptions& o) {
         ->group(kRoutes)
         ->type_name("NAME")
         ->default_str("that of the routes");
-    parsed(app, kRoutes, "--drop", "N",
-           "tokens left out at the beginning of every request of a trace", "16",
-           [&o](const std::string& text) -> Status {
-               const Result<uint64_t> value = parse_number(text, 0, 1'000'000'000);
-               if (!value)
-                   return std::unexpected(value.error());
-               o.drop = static_cast<uint32_t>(*value);
-               return {};
-           });
+    parsed_option(app, kRoutes, "--drop", "N",
+                  "tokens left out at the beginning of every request of a trace", "16",
+                  [&o](const std::string& text) -> Status {
+                      const Result<uint64_t> value = parse_number(text, 0, 1'000'000'000);
+                      if (!value)
+                          return std::unexpected(value.error());
+                      o.drop = static_cast<uint32_t>(*value);
+                      return {};
+                  });
 }
 
 void declare_sweep(CLI::App& app, SimOptions& o) {
-    list(app, "--hardware", "NAMES",
+    list(app, kSweep, "--hardware", "NAMES",
          "machines; JSON files or some of: " + joined(hardware_profile_names()), "", o.hardware,
          add_name);
     app.get_option("--hardware")->required();
-    list(app, "--policy", "NAMES",
+    list(app, kSweep, "--policy", "NAMES",
          "what is computed next: " + registry_names(schedule_policies()) +
              "; each also with +prefetch-PREDICTOR: " + registry_names(predictors()),
          joined(o.policies), o.policies, add_name);
-    list(app, "--eviction", "NAMES",
+    list(app, kSweep, "--eviction", "NAMES",
          "which expert leaves the cache: " + registry_names(eviction_policies()),
          joined(o.evictions), o.evictions, add_name);
-    list(app, "--parallel", "NUMBERS", "requests that run at once (short: -np)", "8", o.parallel,
-         add_parallel);
-    list(app, "--cache", "SIZES", "memory for experts, for example 10%,25%,4GiB", "50%", o.caches,
-         add_cache);
-    list(app, "--seeds", "SEEDS", "orders of the requests, for example 1-4 or 1,5", "1", o.seeds,
-         add_seeds);
+    list(app, kSweep, "--parallel", "NUMBERS", "requests that run at once (short: -np)", "8",
+         o.parallel, add_parallel);
+    list(app, kSweep, "--cache", "SIZES", "memory for experts, for example 10%,25%,4GiB", "50%",
+         o.caches, add_cache_share);
+    list(app, kSweep, "--seeds", "SEEDS", "orders of the requests, for example 1-4 or 1,5", "1",
+         o.seeds, add_seeds);
 }
 
 void declare_load(CLI::App& app, SimOptions& o) {
     const auto number = [&](const std::string& flags, auto& field, uint64_t low, uint64_t high,
                             const char* help) {
-        parsed(app, kLoad, flags, "N", help, std::to_string(field),
-               [&field, low, high](const std::string& text) -> Status {
-                   const Result<uint64_t> value = parse_number(text, low, high);
-                   if (!value)
-                       return std::unexpected(value.error());
-                   field = static_cast<std::remove_reference_t<decltype(field)>>(*value);
-                   return {};
-               });
+        parsed_option(app, kLoad, flags, "N", help, std::to_string(field),
+                      [&field, low, high](const std::string& text) -> Status {
+                          const Result<uint64_t> value = parse_number(text, low, high);
+                          if (!value)
+                              return std::unexpected(value.error());
+                          field = static_cast<std::remove_reference_t<decltype(field)>>(*value);
+                          return {};
+                      });
     };
     number("-n,--tokens", o.tokens, 1, 1'000'000'000, "generated tokens that are measured");
     number("--warmup", o.warmup, 0, 1'000'000'000, "generated tokens before that");
@@ -219,9 +148,10 @@ void declare_load(CLI::App& app, SimOptions& o) {
            "percent of the experts in memory that next-gate guesses right");
     number("--guess-right-missing", o.guess_right_missing, 0, 100,
            "the same of those that are not");
-    parsed(app, kLoad, "--arrivals", "WHEN",
-           "when requests arrive: saturated, or poisson:RATE with requests per second", "saturated",
-           [&o](const std::string& text) { return parse_arrivals(text, o.arrivals_per_second); });
+    parsed_option(
+        app, kLoad, "--arrivals", "WHEN",
+        "when requests arrive: saturated, or poisson:RATE with requests per second", "saturated",
+        [&o](const std::string& text) { return parse_arrivals(text, o.arrivals_per_second); });
 }
 
 }  // namespace
@@ -230,28 +160,29 @@ void declare_sim_options(CLI::App& app, SimOptions& o) {
     declare_routes(app, o);
     declare_sweep(app, o);
     declare_load(app, o);
-    parsed(app, kOutput, "-o,--output", "NAME",
-           "how results are printed: " + registry_names(std::span<const FormatRow>(kFormats)),
-           "table", [&o](const std::string& text) -> Status {
-               const Result<const FormatRow*> row =
-                   registry_find(std::span<const FormatRow>(kFormats), "output", text);
-               if (!row)
-                   return std::unexpected(row.error());
-               o.format = (*row)->value;
-               return {};
-           });
+    parsed_option(
+        app, kOutput, "-o,--output", "NAME",
+        "how results are printed: " + registry_names(std::span<const FormatRow>(kFormats)), "table",
+        [&o](const std::string& text) -> Status {
+            const Result<const FormatRow*> row =
+                registry_find(std::span<const FormatRow>(kFormats), "output", text);
+            if (!row)
+                return std::unexpected(row.error());
+            o.format = (*row)->value;
+            return {};
+        });
     app.add_option("--plot", o.plot, "draw the throughput as an SVG picture")
         ->group(kOutput)
         ->type_name("FILE");
-    parsed(app, kOutput, "-j,--jobs", "N",
-           "experiments at a time; results do not depend on it; 0: one per core", "0",
-           [&o](const std::string& text) -> Status {
-               const Result<uint64_t> value = parse_number(text, 0, 1024);
-               if (!value)
-                   return std::unexpected(value.error());
-               o.jobs = static_cast<uint32_t>(*value);
-               return {};
-           });
+    parsed_option(app, kOutput, "-j,--jobs", "N",
+                  "experiments at a time; results do not depend on it; 0: one per core", "0",
+                  [&o](const std::string& text) -> Status {
+                      const Result<uint64_t> value = parse_number(text, 0, 1024);
+                      if (!value)
+                          return std::unexpected(value.error());
+                      o.jobs = static_cast<uint32_t>(*value);
+                      return {};
+                  });
     app.add_flag("-q,--quiet", o.quiet, "results and errors only")->group(kOutput);
 }
 

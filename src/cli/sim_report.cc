@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/line_chart.h"
-#include "cli/terminal.h"
+#include "cli/text_table.h"
 
 namespace bevy {
 namespace {
@@ -106,20 +106,6 @@ ordered_json fields_of(const SimSweep& sweep, const SimRun& run) {
     fields["group_sizes"] = histogram(r.stats.group_sizes);
     fields["hash"] = std::format("{:016x}", r.hash);
     return fields;
-}
-
-std::string csv_cell(const ordered_json& value) {
-    if (value.is_null())
-        return {};
-    if (!value.is_string())
-        return value.dump();
-    std::string text = value.get<std::string>();
-    if (text.find_first_of(",\"\n") == std::string::npos)
-        return text;
-    std::string quoted = "\"";
-    for (const char c : text)
-        quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return quoted + "\"";
 }
 
 // The runs of one setting that have results: they differ in their seeds.
@@ -227,35 +213,6 @@ std::vector<Column> columns_of(const SimSweep& sweep) {
     return columns;
 }
 
-std::string padded(const std::string& text, size_t columns, bool left) {
-    const std::string blanks(columns - display_width(text), ' ');
-    return left ? text + blanks : blanks + text;
-}
-
-std::string layout(const std::vector<Column>& columns,
-                   const std::vector<std::vector<std::string>>& rows) {
-    std::string head = "|";
-    std::string rule = "|";
-    std::vector<size_t> widths;
-    for (size_t c = 0; c < columns.size(); c++) {
-        size_t width = columns[c].name.size();
-        for (const std::vector<std::string>& row : rows)
-            width = std::max<size_t>(width, display_width(row[c]));
-        widths.push_back(width);
-        head += " " + padded(columns[c].name, width, columns[c].left) + " |";
-        rule += columns[c].left ? ":" + std::string(width + 1, '-') + "|"
-                                : std::string(width + 1, '-') + ":|";
-    }
-    std::string text = head + "\n" + rule + "\n";
-    for (const std::vector<std::string>& row : rows) {
-        text += "|";
-        for (size_t c = 0; c < columns.size(); c++)
-            text += " " + padded(row[c], widths[c], columns[c].left) + " |";
-        text += "\n";
-    }
-    return text;
-}
-
 std::string chart_title(const SimRun& run, bool over_cache) {
     const std::string& hardware = run.options.hardware.name;
     return over_cache ? std::format("{}, {} at once", hardware, run.options.parallel)
@@ -272,26 +229,21 @@ std::string sim_table(const SimSweep& sweep) {
         for (const Column& column : columns)
             row.push_back(column.cell(runs));
     }
-    return rows.empty() ? std::string() : layout(columns, rows);
+    if (rows.empty())
+        return {};
+    std::vector<TableColumn> heads;
+    for (const Column& column : columns)
+        heads.push_back({column.name, column.left});
+    return markdown_table(heads, rows);
 }
 
 std::string sim_csv(const SimSweep& sweep) {
-    std::string text;
+    std::vector<ordered_json> objects;
     for (const SimRun& run : sweep.runs) {
-        if (!run.result)
-            continue;
-        const ordered_json fields = fields_of(sweep, run);
-        if (text.empty()) {
-            for (const auto& [name, value] : fields.items())
-                text += (text.empty() ? "" : ",") + name;
-            text += "\n";
-        }
-        std::string line;
-        for (const auto& [name, value] : fields.items())
-            line += (name == fields.begin().key() ? "" : ",") + csv_cell(value);
-        text += line + "\n";
+        if (run.result)
+            objects.push_back(fields_of(sweep, run));
     }
-    return text;
+    return csv_table(objects);
 }
 
 std::string sim_json(const SimSweep& sweep) {
