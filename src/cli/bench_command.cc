@@ -4,49 +4,21 @@
 // meanwhile changes it for all of them.
 #include <chrono>
 #include <format>
-#include <fstream>
 #include <set>
 #include <thread>
 #include <utility>
 
-#include "base/prng.h"
 #include "cli/bench_report.h"
 #include "cli/bench_run.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/opened_model.h"
+#include "cli/probe.h"
 #include "cli/prompts.h"
 #include "cli/report.h"
 
 namespace bevy {
 namespace {
-
-// As many different random prompts as requests are likely to run at once.
-constexpr uint32_t kRandomPrompts = 64;
-
-std::string processor_name() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("model name") && line.contains(": "))
-            return line.substr(line.find(": ") + 2);
-    }
-    return "unknown";
-}
-
-std::vector<std::vector<TokenId>> random_prompts(const LlamaVocabulary& vocabulary,
-                                                 uint32_t tokens) {
-    std::vector<std::vector<TokenId>> prompts(kRandomPrompts);
-    Prng prng(1);
-    for (std::vector<TokenId>& prompt : prompts) {
-        while (prompt.size() < tokens) {
-            const auto token = static_cast<TokenId>(prng.below(vocabulary.vocabulary_size()));
-            // A token without text is a special one.
-            if (!vocabulary.is_end_of_generation(token) && !vocabulary.piece(token, false).empty())
-                prompt.push_back(token);
-        }
-    }
-    return prompts;
-}
 
 Result<BenchLoad> make_load(const BenchOptions& options, const OpenedModel& model) {
     Result<std::unique_ptr<LlamaVocabulary>> vocabulary = open_vocabulary(model);
@@ -160,12 +132,13 @@ public:
 private:
     Status measure(BenchSetting& setting) {
         std::this_thread::sleep_for(std::chrono::seconds(options_.delay_seconds));
-        const auto notice = [&](const std::string& message) {
+        SessionEvents events;
+        events.notice = [&](const std::string& message) {
             if (!options_.quiet && notices_.insert(message).second)
                 print_notice(message);
         };
         Result<BenchResult> result =
-            run_bench(model_, session_options(options_, setting, load_), load_, notice);
+            run_bench(model_, session_options(options_, setting, load_), load_, events);
         if (!result)
             return fail(result.error().code,
                         std::format("policy {}, eviction {}, -np {}: {}", setting.policy,

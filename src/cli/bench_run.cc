@@ -11,10 +11,10 @@
 #include "base/assert.h"
 #include "base/change_signal.h"
 #include "base/clock.h"
+#include "base/prng.h"
 #include "cli/interrupt.h"
 #include "cli/probe.h"
 #include "cli/report.h"
-#include "cli/session.h"
 #include "text/llama_sampler_chain.h"
 
 namespace bevy {
@@ -22,6 +22,7 @@ namespace {
 
 constexpr Duration kTurn = milliseconds(50);
 constexpr Duration kProbe = milliseconds(1500);
+constexpr uint32_t kRandomPrompts = 64;
 
 Duration percentile(std::vector<Duration>& values, size_t percent) {
     if (values.empty())
@@ -247,6 +248,21 @@ double BenchResult::of_bound() const {
     return std::max(reads, steps) / stats.wall.seconds();
 }
 
+std::vector<std::vector<TokenId>> random_prompts(const LlamaVocabulary& vocabulary,
+                                                 uint32_t tokens) {
+    std::vector<std::vector<TokenId>> prompts(kRandomPrompts);
+    Prng prng(1);
+    for (std::vector<TokenId>& prompt : prompts) {
+        while (prompt.size() < tokens) {
+            const auto token = static_cast<TokenId>(prng.below(vocabulary.vocabulary_size()));
+            // A token without text is a special one.
+            if (!vocabulary.is_end_of_generation(token) && !vocabulary.piece(token, false).empty())
+                prompt.push_back(token);
+        }
+    }
+    return prompts;
+}
+
 uint32_t bench_context(const BenchLoad& load) {
     size_t prompt = 0;
     for (const std::vector<TokenId>& tokens : load.prompts)
@@ -256,16 +272,13 @@ uint32_t bench_context(const BenchLoad& load) {
 }
 
 Result<BenchResult> run_bench(const OpenedModel& model, const SessionOptions& options,
-                              const BenchLoad& load,
-                              const std::function<void(const std::string&)>& notice) {
+                              const BenchLoad& load, const SessionEvents& events) {
     BenchResult result;
     Result<LinkProbe> probe = probe_link(model, options, kProbe);
     if (!probe)
         return std::unexpected(probe.error());
     result.link_bytes_per_second = probe->bytes_per_second;
     restart_peak_resident_bytes();
-    SessionEvents events;
-    events.notice = notice;
     Result<std::unique_ptr<Session>> opened = Session::open(options, events);
     if (!opened)
         return std::unexpected(opened.error());

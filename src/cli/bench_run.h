@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "base/units.h"
 #include "cli/opened_model.h"
 #include "cli/options.h"
+#include "cli/session.h"
 #include "engine/stats.h"
 
 namespace bevy {
@@ -61,7 +61,10 @@ uint32_t bench_context(const BenchLoad& load);
 // Session::open(); kInvalidArgument when a request runs out of context in the window; kIo when an
 // expert can't be read or the run is interrupted.
 Result<BenchResult> run_bench(const OpenedModel& model, const SessionOptions& options,
-                              const BenchLoad& load,
-                              const std::function<void(const std::string&)>& notice);
+                              const BenchLoad& load, const SessionEvents& events);
+
+// Prompts of random tokens, the same every time; as many as requests are likely to run at once.
+std::vector<std::vector<TokenId>> random_prompts(const LlamaVocabulary& vocabulary,
+                                                 uint32_t tokens);
 
 }  // namespace bevy

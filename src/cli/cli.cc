@@ -39,6 +39,7 @@ struct Commands {
     MakeModelOptions make_model;
     SimOptions sim;
     BenchOptions bench;
+    CalibrateOptions calibrate;
     ServeOptions serve;
 };
 
@@ -51,6 +52,8 @@ int dispatch(const CLI::App& app, Commands& commands) {
         return sim_command(commands.sim);
     if (app.got_subcommand("bench"))
         return bench_command(commands.bench);
+    if (app.got_subcommand("calibrate"))
+        return calibrate_command(commands.calibrate);
     if (app.got_subcommand("serve"))
         return serve_command(commands.serve);
     return make_model_command(commands.make_model);
@@ -93,6 +96,9 @@ int run_cli(int argc, const char* const* argv) {
     declare_bench_options(
         *app.add_subcommand("bench", "measure how fast settings are on this machine"),
         commands.bench);
+    declare_calibrate_options(
+        *app.add_subcommand("calibrate", "this machine and a model as bevy sim sees them"),
+        commands.calibrate);
     declare_sim_options(
         *app.add_subcommand("sim", "compare policies on simulated machines, with real routes"),
         commands.sim);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/bench_options.h"
+#include "cli/calibrate_options.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "cli/sim_options.h"
@@ -33,6 +34,7 @@ int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
 int sim_command(const SimOptions& options);
 int bench_command(const BenchOptions& options);
+int calibrate_command(const CalibrateOptions& options);
 
 int serve_command(ServeOptions& options);
 

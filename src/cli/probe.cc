@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -69,6 +70,15 @@ Result<LinkProbe> probe_link(const OpenedModel& model, const SessionOptions& opt
     }
     probe.bytes_per_second = static_cast<double>(bytes) / (clock.now() - begin).seconds();
     return probe;
+}
+
+std::string processor_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("model name") && line.contains(": "))
+            return line.substr(line.find(": ") + 2);
+    }
+    return "an unknown processor";
 }
 
 double probe_memory(uint32_t threads, Duration duration) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -18,6 +19,9 @@ struct LinkProbe {
 // Reads experts of the model in scattered order, as a run would, for about `duration`.
 Result<LinkProbe> probe_link(const OpenedModel& model, const SessionOptions& options,
                              Duration duration);
+
+// The processor as the kernel names it.
+std::string processor_name();
 
 // Bytes per second that `threads` threads read from memory, measured for about `duration`.
 double probe_memory(uint32_t threads, Duration duration);

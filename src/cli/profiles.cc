@@ -52,6 +52,7 @@ public:
         }
         return taken;
     }
+    bool has(const char* field) const { return !error_ && object_.contains(field); }
     uint64_t whole(const char* field, uint64_t low, double high) {
         return static_cast<uint64_t>(std::llround(number(field, static_cast<double>(low), high)));
     }
@@ -184,6 +185,8 @@ Result<HardwareProfile> parse_hardware_profile(std::string_view text, const std:
     profile.transfers_inflight = fields.small("transfers_inflight", 1, 1024);
     profile.memory_bytes_per_second = fields.whole("memory_bytes_per_second", 1000, 1e15);
     profile.memory_contention_per_mille = fields.per_mille("memory_contention", 0.95);
+    if (fields.has("processor_contention"))
+        profile.processor_contention_per_mille = fields.per_mille("processor_contention", 0.95);
     profile.launch = fields.microseconds("launch_us");
     profile.pair = fields.microseconds("pair_us");
     profile.layer = fields.microseconds("layer_us");

@@ -144,7 +144,7 @@ struct Session::Parts {
     SystemClock clock;
     std::optional<SlotArena> arena;
     std::unique_ptr<Link> link;
-    std::unique_ptr<GgmlCompute> compute;
+    std::unique_ptr<Compute> compute;
     std::unique_ptr<TraceRecorder> trace;
     std::unique_ptr<RouteRecorder> routes;
     std::unique_ptr<EngineThread> engine;
@@ -188,6 +188,8 @@ Status Session::Parts::connect(Planned planned, const SessionEvents& events) {
     if (!made_compute)
         return std::unexpected(made_compute.error());
     compute = std::move(*made_compute);
+    if (events.decorate_compute)
+        compute = events.decorate_compute(std::move(compute));
     if (Status status = open_recorders(config.core); !status)
         return status;
     Result<std::unique_ptr<EngineThread>> started =

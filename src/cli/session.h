@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cli/opened_model.h"
 #include "cli/options.h"
+#include "compute/compute.h"
 #include "engine/engine_thread.h"
 #include "engine/memory_plan.h"
 #include "storage/link.h"
@@ -29,6 +30,8 @@ struct SessionEvents {
     std::function<void(uint64_t done, uint64_t total)> loading;
     // Wraps the link, for tests that want it slow or faulty. May be empty.
     std::function<std::unique_ptr<Link>(std::unique_ptr<Link>)> decorate_link;
+    // The same for the compute, for those who want to see its steps.
+    std::function<std::unique_ptr<Compute>(std::unique_ptr<Compute>)> decorate_compute;
 };
 
 class Session {

@@ -179,7 +179,8 @@ Experiment::Experiment(const ExperimentOptions& options, const RouteSource& sour
                         return engine_->core().state().cache.residency(expert) !=
                                Residency::kAbsent;
                     },
-                .memory_contention_per_mille = options.hardware.memory_contention_per_mille},
+                .memory_contention_per_mille = options.hardware.memory_contention_per_mille,
+                .processor_contention_per_mille = options.hardware.processor_contention_per_mille},
                source, costs_, clock_, link_, log_),
       arrivals_(sim_mix(options.seed, 'a')),
       tokens_by_place_(options.parallel) {

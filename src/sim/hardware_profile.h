@@ -23,6 +23,8 @@ struct HardwareProfile {
     uint64_t memory_bytes_per_second = 0;
     // Part of the memory bandwidth that steps lose while bytes come over the link.
     uint32_t memory_contention_per_mille = 0;
+    // The same for the rest of a step: where the processor itself moves or copies what comes.
+    uint32_t processor_contention_per_mille = 0;
 
     Duration launch;  // of a step
     Duration pair;    // per (token, expert), for the expert of gpt-oss-20b

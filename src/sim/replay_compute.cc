@@ -24,6 +24,7 @@ ReplayCompute::ReplayCompute(const ReplayComputeOptions& options, const RouteSou
       sequences_(options.sequences),
       coin_(options.seed) {
     BEVY_ASSERT(options.memory_contention_per_mille < 1000);
+    BEVY_ASSERT(options.processor_contention_per_mille < 1000);
 }
 
 void ReplayCompute::start(ComputeStep step) {
@@ -73,12 +74,17 @@ uint32_t ReplayCompute::rows_that_chose(const Sequence& s, uint32_t layer,
     return count;
 }
 
+int64_t ReplayCompute::lost_per_mille() const {
+    return options_.memory_contention_per_mille * cost_.memory.ns +
+           options_.processor_contention_per_mille * cost_.processor.ns;
+}
+
 // How much less a step got done than it would have without a link that was busy for so long.
 Duration ReplayCompute::lost(Duration link_busy) const {
-    if (options_.memory_contention_per_mille == 0 || cost_.memory.ns == 0)
+    if (lost_per_mille() == 0)
         return {};
-    return {static_cast<int64_t>(Wide{link_busy.ns} * options_.memory_contention_per_mille *
-                                 cost_.memory.ns / (Wide{1000} * cost_.total().ns))};
+    return {static_cast<int64_t>(Wide{link_busy.ns} * lost_per_mille() /
+                                 (Wide{1000} * cost_.total().ns))};
 }
 
 // Called when the step might be done: as far as was known, the link would be idle by now. If it was
@@ -91,7 +97,7 @@ void ReplayCompute::finish_or_go_on() {
         const Duration link_busy = std::max(link_.busy_until() - now, Duration{});
         // Either the link outlasts the step, which then runs slower all the time, or it does not.
         const Wide slow = Wide{cost_.total().ns} * 1000;
-        const Wide lost_share = Wide{options_.memory_contention_per_mille} * cost_.memory.ns;
+        const Wide lost_share = lost_per_mille();
         const Wide slowed = (left.ns * slow + slow - lost_share - 1) / (slow - lost_share);
         const Wide both = left.ns + lost(link_busy).ns;
         clock_.after({static_cast<int64_t>(std::min(slowed, both))}, [this] { finish_or_go_on(); });

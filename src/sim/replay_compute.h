@@ -7,8 +7,8 @@
 // another one at random.
 //
 // The first token of a request's prompt is its number in the RouteSource; token i of the text,
-// prompt or reply, has the routes of token i of that request. While the link is busy, the memory
-// part of a step runs slower by the hardware's contention.
+// prompt or reply, has the routes of token i of that request. While the link is busy, the two
+// parts of a step run slower by the hardware's contention.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,7 @@ struct ReplayComputeOptions {
     // Whether the expert is in memory or on its way there. Needed if there are guesses.
     std::function<bool(ExpertId)> is_resident;
     uint32_t memory_contention_per_mille = 0;
+    uint32_t processor_contention_per_mille = 0;
 };
 
 // Everything outlives it.
@@ -69,6 +70,8 @@ private:
     uint32_t rows_that_chose(const Sequence& s, uint32_t layer, ExpertIndex expert) const;
     void finish_or_go_on();
     Duration lost(Duration link_busy) const;
+    // What of a step's cost is lost if the link is busy all the time, in thousandths of its units.
+    int64_t lost_per_mille() const;
     SeqResult result_of(SeqIndex seq, uint32_t layer);
     std::vector<ExpertIndex> guess(SeqIndex seq, uint32_t layer);
     void guess_route(std::span<const uint8_t> route, uint32_t layer, std::vector<ExpertIndex>& out);
