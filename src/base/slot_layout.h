@@ -7,15 +7,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ids.h"
+
 namespace bevy {
 
 struct SlotSlice {
-    // Where the slice's first weight byte lies, from the start of the slot; a multiple of 32.
-    uint64_t offset = 0;
-    // True: the disk can deliver straight into the slot, because the slice of every expert of this
-    // layer starts at the same distance from a disk block; `offset` then includes that distance.
-    // False: reads go through an aligned bounce buffer and are copied.
+    // Where the slice's first weight byte lies, from the start of the slot: offset number n for the
+    // experts whose index is n modulo their number, which is 1, 2 or 4. Multiples of 32.
+    std::vector<uint64_t> offsets = {0};
+    // True: the disk can deliver straight into the slot, because the slices of those experts start
+    // at the same distance from a disk block; the offsets then include that distance. False: reads
+    // go through an aligned bounce buffer and are copied.
     bool direct = false;
+
+    uint64_t offset(ExpertIndex expert) const { return offsets[expert.value % offsets.size()]; }
 };
 
 struct SlotLayout {

@@ -1,6 +1,7 @@
 #include "compute/slot_views.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/assert.h"
 #include "base/units.h"
@@ -11,33 +12,43 @@ namespace {
 
 constexpr uint64_t kSliceAlignment = 32;
 
-size_t slices_of(const std::vector<MoeBlock>& layers) {
+size_t views_of(const SlotLayout& layout) {
     size_t count = 0;
-    for (const MoeBlock& layer : layers)
-        count += layer.slices.size();
+    for (const std::vector<SlotSlice>& slices : layout.layers) {
+        for (const SlotSlice& slice : slices)
+            count += slice.offsets.size();
+    }
     return count;
 }
 
 }  // namespace
 
 SlotViews::SlotViews(const std::vector<MoeBlock>& layers, const SlotLayout& layout, uint32_t slots)
-    : store_(slices_of(layers)), slots_(slots), slot_bytes_(layout.slot_bytes) {
+    : store_(views_of(layout)), slots_(slots), slot_bytes_(layout.slot_bytes) {
     BEVY_ASSERT(slots > 0 && layout.layers.size() == layers.size());
     views_.resize(layers.size());
     offsets_.resize(layers.size());
+    phases_.assign(layers.size(), 1);
     for (size_t l = 0; l < layers.size(); l++) {
         BEVY_ASSERT(layout.layers[l].size() == layers[l].slices.size());
         for (size_t i = 0; i < layers[l].slices.size(); i++) {
             const ExpertMatrix& matrix = layers[l].slices[i];
-            uint64_t offset = layout.layers[l][i].offset;
-            BEVY_ASSERT(offset % kSliceAlignment == 0 && slot_bytes_ % kSliceAlignment == 0);
-            BEVY_ASSERT(offset + matrix.bytes() <= slot_bytes_);
-            ggml_tensor* view =
-                ggml_new_tensor_3d(store_.context(), matrix.type, matrix.in, matrix.out, slots);
-            view->nb[2] = slot_bytes_;
-            view->nb[3] = slot_bytes_ * slots;
-            views_[l].push_back(view);
-            offsets_[l].push_back(offset);
+            const std::vector<uint64_t>& offsets = layout.layers[l][i].offsets;
+            const auto count = static_cast<uint32_t>(offsets.size());
+            // Powers of two, so that the largest is a multiple of all.
+            BEVY_ASSERT(std::has_single_bit(count));
+            phases_[l] = std::max(phases_[l], count);
+            offsets_[l].push_back(offsets);
+            std::vector<ggml_tensor*>& views = views_[l].emplace_back();
+            for (uint64_t offset : offsets) {
+                BEVY_ASSERT(offset % kSliceAlignment == 0 && slot_bytes_ % kSliceAlignment == 0);
+                BEVY_ASSERT(offset + matrix.bytes() <= slot_bytes_);
+                ggml_tensor* view =
+                    ggml_new_tensor_3d(store_.context(), matrix.type, matrix.in, matrix.out, slots);
+                view->nb[2] = slot_bytes_;
+                view->nb[3] = slot_bytes_ * slots;
+                views.push_back(view);
+            }
         }
     }
 }
@@ -51,18 +62,20 @@ Status SlotViews::attach(ggml_backend_dev_t device, void* base) {
                     "the compute backend can't work on expert slots in host memory");
     ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     for (size_t l = 0; l < views_.size(); l++) {
-        for (size_t i = 0; i < views_[l].size(); i++)
-            ggml_backend_tensor_alloc(buffer_.get(), views_[l][i],
-                                      static_cast<char*>(base) + offsets_[l][i]);
+        for (size_t i = 0; i < views_[l].size(); i++) {
+            for (size_t n = 0; n < views_[l][i].size(); n++)
+                ggml_backend_tensor_alloc(buffer_.get(), views_[l][i][n],
+                                          static_cast<char*>(base) + offsets_[l][i][n]);
+        }
     }
     return {};
 }
 
-ggml_tensor* SlotViews::one(ggml_context* ctx, uint32_t layer, uint32_t slice,
+ggml_tensor* SlotViews::one(ggml_context* ctx, uint32_t layer, uint32_t slice, ExpertIndex expert,
                             uint32_t slot) const {
     BEVY_ASSERT(slot < slots_);
-    ggml_tensor* all = views_[layer][slice];
-    return ggml_view_2d(ctx, all, all->ne[0], all->ne[1], all->nb[1], slot * slot_bytes_);
+    ggml_tensor* every = all(layer, slice, phase(layer, expert));
+    return ggml_view_2d(ctx, every, every->ne[0], every->ne[1], every->nb[1], slot * slot_bytes_);
 }
 
 SlotLayout packed_slot_layout(const std::vector<MoeBlock>& layers) {
@@ -71,7 +84,7 @@ SlotLayout packed_slot_layout(const std::vector<MoeBlock>& layers) {
         uint64_t end = 0;
         std::vector<SlotSlice>& slices = layout.layers.emplace_back();
         for (const ExpertMatrix& matrix : layer.slices) {
-            slices.push_back({.offset = end});
+            slices.push_back({.offsets = {end}});
             end = round_up(end + matrix.bytes(), kSliceAlignment);
         }
         layout.slot_bytes = std::max(layout.slot_bytes, round_up(end, 4 * kKiB));

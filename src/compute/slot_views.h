@@ -23,18 +23,28 @@ public:
     Status attach(ggml_backend_dev_t device, void* base);
     void pretend() { store_.pretend(); }
 
-    // [in, out, slots]
-    ggml_tensor* all(uint32_t layer, uint32_t slice) const { return views_[layer][slice]; }
-    // [in, out] of one slot.
-    ggml_tensor* one(ggml_context* ctx, uint32_t layer, uint32_t slice, uint32_t slot) const;
+    // Experts of a layer with the same phase lie at the same offsets in their slots.
+    uint32_t phases(uint32_t layer) const { return phases_[layer]; }
+    uint32_t phase(uint32_t layer, ExpertIndex expert) const {
+        return expert.value % phases_[layer];
+    }
+    // [in, out, slots], for experts of one phase.
+    ggml_tensor* all(uint32_t layer, uint32_t slice, uint32_t phase) const {
+        const std::vector<ggml_tensor*>& views = views_[layer][slice];
+        return views[phase % views.size()];
+    }
+    // [in, out] of an expert in a slot.
+    ggml_tensor* one(ggml_context* ctx, uint32_t layer, uint32_t slice, ExpertIndex expert,
+                     uint32_t slot) const;
 
 private:
     TensorStore store_;
     GgmlPtr<ggml_backend_buffer> buffer_;
     uint32_t slots_;
     uint64_t slot_bytes_;
-    std::vector<std::vector<ggml_tensor*>> views_;
-    std::vector<std::vector<uint64_t>> offsets_;
+    std::vector<uint32_t> phases_;                               // [layer]
+    std::vector<std::vector<std::vector<ggml_tensor*>>> views_;  // [layer][slice][offset]
+    std::vector<std::vector<std::vector<uint64_t>>> offsets_;    // the same
 };
 
 // A layout that packs the slices of every layer, for measuring and for tests.

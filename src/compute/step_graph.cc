@@ -9,15 +9,20 @@ namespace bevy {
 
 namespace {
 
-// Rows of different experts: one product over all slots, each row naming its slot.
+// Rows of different experts of one phase: one product over all slots, each row naming its slot.
 class PairProducts final : public ExpertProducts {
 public:
-    PairProducts(const StepTensors& tensors, GraphBuilder& builder, uint32_t layer,
+    PairProducts(const StepTensors& tensors, GraphBuilder& builder, uint32_t layer, uint32_t phase,
                  ggml_tensor* slots, ggml_tensor* experts)
-        : t_(tensors), b_(builder), layer_(layer), slots_(slots), experts_(experts) {}
+        : t_(tensors),
+          b_(builder),
+          layer_(layer),
+          phase_(phase),
+          slots_(slots),
+          experts_(experts) {}
 
     ggml_tensor* product(uint32_t slice, ggml_tensor* x) override {
-        return ggml_mul_mat_id(b_.ctx, t_.slots.all(layer_, slice), x, slots_);
+        return ggml_mul_mat_id(b_.ctx, t_.slots.all(layer_, slice, phase_), x, slots_);
     }
     ggml_tensor* add_bias(const char* suffix, ggml_tensor* y) override {
         uint32_t block = t_.weights.moe_blocks()[layer_].block;
@@ -28,6 +33,7 @@ private:
     const StepTensors& t_;
     GraphBuilder& b_;
     uint32_t layer_;
+    uint32_t phase_;
     ggml_tensor* slots_;    // I32 [1, rows]
     ggml_tensor* experts_;  // I32 [1, rows]
 };
@@ -40,7 +46,8 @@ public:
         : t_(tensors), b_(builder), layer_(layer), use_(use) {}
 
     ggml_tensor* product(uint32_t slice, ggml_tensor* x) override {
-        return ggml_mul_mat(b_.ctx, t_.slots.one(b_.ctx, layer_, slice, use_.slot.value), x);
+        return ggml_mul_mat(b_.ctx,
+                            t_.slots.one(b_.ctx, layer_, slice, use_.expert, use_.slot.value), x);
     }
     ggml_tensor* add_bias(const char* suffix, ggml_tensor* y) override {
         ggml_tensor* biases = b_.weight(t_.weights.moe_blocks()[layer_].block, suffix);
@@ -136,18 +143,23 @@ void StepGraph::add_experts(const ComputeStep& step, std::span<Pass> passes) {
     if (pairs.empty())
         return;
     // Uses are sorted by expert, so the rows of one expert are neighbours: the n-th of them goes
-    // into batch n / limit.
-    uint32_t limit = expert_columns_max(t_.weights.moe_blocks()[step.stage - 1]);
-    std::vector<std::vector<Pair>> batches;
+    // into batch n / limit of the expert's phase.
+    const uint32_t layer = step.stage - 1;
+    uint32_t limit = expert_columns_max(t_.weights.moe_blocks()[layer]);
+    std::vector<std::vector<std::vector<Pair>>> batches(t_.slots.phases(layer));
     uint32_t nth = 0;
     for (size_t i = 0; i < pairs.size(); i++) {
         nth = i > 0 && pairs[i].use.expert == pairs[i - 1].use.expert ? nth + 1 : 0;
-        if (nth / limit >= batches.size())
-            batches.emplace_back();
-        batches[nth / limit].push_back(pairs[i]);
+        std::vector<std::vector<Pair>>& of_phase =
+            batches[t_.slots.phase(layer, pairs[i].use.expert)];
+        if (nth / limit >= of_phase.size())
+            of_phase.emplace_back();
+        of_phase[nth / limit].push_back(pairs[i]);
     }
-    for (const std::vector<Pair>& batch : batches)
-        add_pairs(step.stage - 1, batch);
+    for (const std::vector<std::vector<Pair>>& of_phase : batches) {
+        for (const std::vector<Pair>& batch : of_phase)
+            add_pairs(layer, batch);
+    }
 }
 
 void StepGraph::add_pairs(uint32_t layer, std::span<const Pair> pairs) {
@@ -165,7 +177,8 @@ void StepGraph::add_pairs(uint32_t layer, std::span<const Pair> pairs) {
     auto column = [&](std::span<const int32_t> values) {
         return ggml_reshape_2d(ctx_, a.list(ctx_, values), 1, count);
     };
-    PairProducts products(t_, builder_, layer, column(slots), column(experts));
+    PairProducts products(t_, builder_, layer, t_.slots.phase(layer, pairs[0].use.expert),
+                          column(slots), column(experts));
     ggml_tensor* x = ggml_get_rows(ctx_, a.input, a.list(ctx_, rows));
     x = ggml_reshape_3d(ctx_, x, t_.shape.embedding, 1, count);
     ggml_tensor* y = t_.graphs.expert(builder_, products, x);

@@ -169,7 +169,7 @@ void FileLink::start(Ticket ticket, ExpertId expert, SlotIndex slot) {
         part.file = extent.file;
         part.range = widen_to_blocks(extent, files_.block);
         part.bytes = extent.length;
-        part.slice = memory.data() + place.offset;
+        part.slice = memory.data() + place.offset(table_.index_of(expert));
         part.direct = place.direct;
         part.piece_bytes = even_piece_bytes(part.range.length, options_.piece_bytes, files_.block);
         parts.push_back(part);
@@ -387,14 +387,19 @@ Status check_slice(const ModelFiles& files, const ExpertTable& table, const Expe
                         slice.offset),
             "the download is incomplete; get the file again");
     }
-    const WidenedRange range = widen_to_blocks(slice.extent(ExpertIndex(0)), files.block);
-    const uint64_t head = place.direct ? range.head : 0;
-    const uint64_t region = place.direct ? range.length : slice.bytes_per_expert;
-    if (place.offset < head || place.offset - head + region > slot_bytes)
+    if (place.offsets.empty())
         return layout_misfit();
-    const bool aligned =
-        slice.bytes_per_expert % files.block == 0 && (place.offset - head) % files.block == 0;
-    return place.direct && !aligned ? Status(layout_misfit()) : Status();
+    for (uint32_t e = 0; e < table.experts_per_layer; ++e) {
+        const uint64_t offset = place.offset(ExpertIndex(e));
+        const WidenedRange range = widen_to_blocks(slice.extent(ExpertIndex(e)), files.block);
+        const uint64_t head = place.direct ? range.head : 0;
+        const uint64_t region = place.direct ? range.length : slice.bytes_per_expert;
+        if (offset < head || offset - head + region > slot_bytes)
+            return layout_misfit();
+        if (place.direct && (offset - head) % files.block != 0)
+            return layout_misfit();
+    }
+    return {};
 }
 
 Status check_layout(const ModelFiles& files, const ExpertTable& table, const SlotLayout& layout,

@@ -210,7 +210,7 @@ TEST(file_link_setup, refuses_a_layout_of_another_model) {
     SlotLayout small = good;
     small.slot_bytes -= 64;
     SlotLayout shifted = good;
-    shifted.layers[0][0].offset += 32;
+    shifted.layers[0][0].offsets[0] += 32;
     SlotLayout fewer = good;
     fewer.layers[0].clear();
     SlotLayout no_layer = good;
@@ -226,7 +226,7 @@ TEST(file_link_setup, plans_bounce_buffers_only_where_needed) {
     LinkOptions options;
     options.piece_bytes = kMiB;
     options.pieces_inflight_max = 8;
-    SlotLayout layout{4096, {{{0, true}}, {{0, true}, {2048, true}}}};
+    SlotLayout layout{4096, {{{{0}, true}}, {{{0}, true}, {{2048}, true}}}};
     EXPECT_EQ(bounce_bytes(layout, options), 0u);
     layout.layers[1][1].direct = false;
     EXPECT_EQ(bounce_bytes(layout, options), 8 * kMiB);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <format>
+#include <numeric>
 #include <vector>
 
 #include "base/units.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr uint64_t kCacheLine = 64;
 // GGUF's alignment, and the contract of SlotSlice::offset.
 constexpr uint64_t kSliceAlignment = 32;
+// Of the distances from a block; each costs the compute a product of its own.
+constexpr uint64_t kPeriodMax = 4;
 // Far above any file, far below overflow of sums of a few of them.
 constexpr uint64_t kBytesMax = uint64_t{1} << 56;
 constexpr uint64_t kBlockMax = kMiB;
@@ -31,8 +34,15 @@ Status check_slice(const ExpertSlice& slice, uint32_t experts, size_t layer, siz
     return {};
 }
 
+// After so many experts, one starts at the same distance from a block as the first.
+uint64_t period_of(const ExpertSlice& slice, uint64_t block) {
+    return block / std::gcd(slice.bytes_per_expert, block);
+}
+
 bool can_be_direct(const ExpertSlice& slice, uint64_t block) {
-    return slice.bytes_per_expert % block == 0 && slice.offset % block % kSliceAlignment == 0;
+    const uint64_t alignment = std::min(kSliceAlignment, block);
+    return period_of(slice, block) <= kPeriodMax && slice.offset % alignment == 0 &&
+           slice.bytes_per_expert % alignment == 0;
 }
 
 // Places the slices of one layer and returns the bytes they take. Direct regions come first: they
@@ -46,10 +56,19 @@ uint64_t place_layer(const LayerExperts& layer, uint64_t block, std::vector<Slot
             if (can_be_direct(slice, block) != direct)
                 continue;
             cursor = round_up(cursor, kCacheLine);
-            const uint64_t head = direct ? slice.offset % block : 0;
-            const uint64_t length = head + slice.bytes_per_expert;
-            out[i] = {cursor + head, direct};
-            cursor += direct ? round_up(length, block) : length;
+            if (!direct) {
+                out[i] = {{cursor}, false};
+                cursor += slice.bytes_per_expert;
+                continue;
+            }
+            out[i] = {{}, true};
+            uint64_t length = 0;
+            for (uint64_t e = 0; e < period_of(slice, block); ++e) {
+                const uint64_t head = (slice.offset + e * slice.bytes_per_expert) % block;
+                out[i].offsets.push_back(cursor + head);
+                length = std::max(length, round_up(head + slice.bytes_per_expert, block));
+            }
+            cursor += length;
         }
     }
     return cursor;

@@ -1,10 +1,12 @@
 // Plans how experts lie inside a slot (base/slot_layout.h). Pure functions of sizes and offsets.
 //
-// Direct I/O reads whole disk blocks, so a slice is read with the blocks around it. When every
-// expert of a slice starts at the same distance from a block border, the slot leaves room for that
-// head and for the tail, and the disk delivers straight into it. Each such region spans whole
-// blocks, so that a widened read never touches a neighbour, in whatever order reads finish. Other
-// slices are packed behind them and filled by copying.
+// Direct I/O reads whole disk blocks, so a slice is read with the blocks around it. When the
+// experts of a slice start at few different distances from a block border (one, when an expert is a
+// number of whole blocks; up to four, as for the MXFP4 experts of gpt-oss on a disk with blocks of
+// 512 bytes), the slot leaves room for the largest head and for the tail, and the disk delivers
+// straight into it. Each such region spans whole blocks, so that a widened read never touches a
+// neighbour, in whatever order reads finish. Other slices are packed behind them and filled by
+// copying.
 #pragma once
 
 #include <cstdint>

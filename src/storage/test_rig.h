@@ -55,11 +55,12 @@ public:
             const Extent extent =
                 table.layers[layer.value].slices[s].extent(table.index_of(expert));
             const SlotSlice& place = layout.layers[layer.value][s];
+            const uint64_t offset = place.offset(table.index_of(expert));
             const auto wanted = files[extent.file]->bytes().subspan(extent.offset, extent.length);
-            ASSERT_EQ(std::memcmp(memory.data() + place.offset, wanted.data(), wanted.size()), 0)
+            ASSERT_EQ(std::memcmp(memory.data() + offset, wanted.data(), wanted.size()), 0)
                 << "expert " << expert.value << " slice " << s;
             const WidenedRange range = widen_to_blocks(extent, block);
-            const uint64_t begin = place.direct ? place.offset - range.head : place.offset;
+            const uint64_t begin = place.direct ? offset - range.head : offset;
             const uint64_t length = place.direct ? range.length : extent.length;
             std::memset(outside.data() + begin, static_cast<int>(kUntouched), length);
         }

@@ -29,7 +29,7 @@ public:
     // `slots` 0: one per expert of the model.
     static Result<std::unique_ptr<SyncDriver>> open(const std::string& path,
                                                     const ComputeOptions& options,
-                                                    uint32_t slots = 0) {
+                                                    uint32_t slots = 0, uint32_t phases = 1) {
         Result<ModelFile> file = ModelFile::open(path);
         if (!file)
             return std::unexpected(file.error());
@@ -44,7 +44,7 @@ public:
             return std::unexpected(shape.error());
         auto driver = std::unique_ptr<SyncDriver>(
             new SyncDriver(std::move(*file), **architecture, *shape, options));
-        if (Status ok = driver->start(slots); !ok)
+        if (Status ok = driver->start(slots, phases); !ok)
             return std::unexpected(ok.error());
         return driver;
     }
@@ -161,7 +161,7 @@ private:
                const ComputeOptions& options)
         : file_(std::move(file)), architecture_(architecture), shape_(shape), options_(options) {}
 
-    Status start(uint32_t slots) {
+    Status start(uint32_t slots, uint32_t phases) {
         Result<ComputeShape> shape =
             GgmlCompute::compute_shape(file_, architecture_, shape_, options_.guessed_layers);
         if (!shape)
@@ -182,8 +182,11 @@ private:
             uint64_t end = 0;
             auto& out = layout_.layers.emplace_back();
             for (const TensorInfo* slice : layer) {
-                out.push_back({.offset = end});
-                end = round_up(end + slice->bytes / shape_.experts, 32);
+                SlotSlice& place = out.emplace_back();
+                place.offsets.clear();
+                for (uint32_t phase = 0; phase < phases; phase++)
+                    place.offsets.push_back(end + 32 * (phases - 1 - phase));
+                end = round_up(place.offsets.front() + slice->bytes / shape_.experts, 32);
             }
             layout_.slot_bytes = std::max(layout_.slot_bytes, round_up(end, 4096));
         }
@@ -212,7 +215,7 @@ private:
             const TensorInfo& info = *slices_[layer.value][i];
             uint64_t bytes = info.bytes / shape_.experts;
             char* target =
-                memory_ + slot * layout_.slot_bytes + layout_.layers[layer.value][i].offset;
+                memory_ + slot * layout_.slot_bytes + layout_.layers[layer.value][i].offset(expert);
             ssize_t n = ::pread(descriptors_[info.file], target, bytes,
                                 static_cast<off_t>(info.offset + expert.value * bytes));
             BEVY_ASSERT(n == static_cast<ssize_t>(bytes));
