@@ -7,7 +7,8 @@ throughput against the lockstep baselines and prefetchers, with the same evictio
 with the LRU cache that such engines usually have; prefetching, ablations, read orders, fairness.
 
 With a recorded trace (--trace FILE.rtrace) routing is real; without, it is generated with the
-statistics of a known model. --quick takes a smaller grid.
+statistics of a known model. --quick takes a smaller grid. --seeds are for the policies of the
+summary; evictions, ablations and read orders run with the first of them.
 """
 
 import argparse
@@ -40,13 +41,13 @@ class Results:
         self.options = options
         self.rows = defaultdict(list)
 
-    def sweep(self, policies, evictions, machines, parallel, caches, order="lag"):
+    def sweep(self, policies, evictions, machines, parallel, caches, order="lag", seeds=None):
         o = self.options
         routes = ["--trace", o.trace] if o.trace else ["--model", o.model]
         command = [BEVY, "sim", *routes, "--hardware", ",".join(machines),
                    "--policy", ",".join(policies), "--eviction", ",".join(evictions),
                    "-np", ",".join(map(str, parallel)),
-                   "--cache", ",".join(f"{c}%" for c in caches), "--seeds", o.seeds,
+                   "--cache", ",".join(f"{c}%" for c in caches), "--seeds", seeds or o.seeds,
                    "--tokens", o.tokens, "--warmup", o.warmup, "--read-order", order,
                    "--jobs", o.jobs, "-o", "csv", "-q"]
         started = time.monotonic()
@@ -64,8 +65,9 @@ class Results:
               file=sys.stderr, flush=True)
 
     def mean(self, machine, policy, eviction, requests, cache, field="tokens_per_second",
-             order="lag"):
-        rows = self.rows[(machine, policy, eviction, requests, cache, order)]
+             order="lag", seed=None):
+        rows = [row for row in self.rows[(machine, policy, eviction, requests, cache, order)]
+                if seed is None or row["seed"] == seed]
         values = [float(row[field] or "nan") for row in rows]
         if field == "tokens_per_second":
             return math.exp(sum(map(math.log, values)) / len(values))
@@ -129,7 +131,8 @@ def points_table(r, machine, parallel, caches):
                 f"{bevy / speeds['lockstep']:.2f}", f"{bevy / speeds['lockstep-overlap']:.2f}",
                 f"{bevy / speeds[best]:.2f}",
                 f"{bevy / r.mean(machine, 'lockstep', 'lru', n, cache):.2f}",
-                f"{100 * ours('hit_rate'):.0f} %",
+                f"{100 * ours('hit_rate'):.0f}, "
+                f"{100 * r.mean(machine, 'bevy', 'known-future', n, cache, 'hit_rate'):.0f} %",
                 f"{ours('link_utilisation'):.2f}, {ours('compute_utilisation'):.2f}",
                 f"{bevy / ours('bound_tokens_per_second'):.2f}",
                 f"{1000 * ours('token_latency_p50_s'):.0f}, "
@@ -137,7 +140,7 @@ def points_table(r, machine, parallel, caches):
                 f"{100 * ours('fairness_spread'):.1f} %"])
     head = ["cache", "requests", "lockstep", "overlap", "best prefetcher", "bevy",
             "bevy + next-gate", "/ lockstep", "/ overlap", "/ prefetcher", "/ lockstep LRU",
-            "hits", "link, compute busy", "of the bound", "ms per token p50, p99", "unfairness"]
+            "hits, known future", "link, compute busy", "of the bound", "ms per token p50, p99", "unfairness"]
     return table(head, rows)
 
 
@@ -166,6 +169,16 @@ def prefetch_table(r, machine, parallel, caches):
     return table(["", "requests", *(f"cache {c} %" for c in caches)], rows)
 
 
+def single_table(r, machines, caches):
+    rows = []
+    for policy in OURS[:2]:
+        rows.append([f"`{policy}`", *(
+            spread(r.mean(m, policy, "reuse", 1, c) /
+                   max(r.mean(m, p, "reuse", 1, c) for p in BASELINES) for c in caches)
+            for m in machines)])
+    return table(["", *machines], rows)
+
+
 def draw(options, machines, parallel, folder):
     """Pictures of throughput over the cache, one per machine, at the middle concurrency."""
     routes = ["--trace", options.trace] if options.trace else ["--model", options.model]
@@ -182,9 +195,16 @@ def draw(options, machines, parallel, folder):
 
 def report(r, options, machines, parallel, caches, drawn):
     several = [n for n in parallel if n >= 2]
-    speed = lambda m, p, n, c: r.mean(m, p, "reuse", n, c)  # noqa: E731
-    by_eviction = lambda m, e, n, c: r.mean(m, "bevy", e, n, c)  # noqa: E731
-    by_order = lambda m, o, n, c: r.mean(m, "bevy", "reuse", n, c, order=o)  # noqa: E731
+    one = options.seeds.split(",")[0].split("-")[0]  # what side by side runs have in common
+
+    def speed(m, p, n, c):
+        return r.mean(m, p, "reuse", n, c, seed=one)
+
+    def by_eviction(m, e, n, c):
+        return r.mean(m, "bevy", e, n, c, seed=one)
+
+    def by_order(m, o, n, c):
+        return r.mean(m, "bevy", "reuse", n, c, order=o, seed=one)
     routes = (f"recorded routing of {options.model} ({Path(options.trace).name}), the first 16 "
               "tokens of each request dropped" if options.trace
               else f"generated routing with the statistics of {options.model}")
@@ -204,7 +224,8 @@ replaced at once. Made on {time.strftime("%Y-%m-%d")} by
 ```
 
 Machines: {named}.
-Their numbers, and where they come from, are in [profiles/hardware/](../../profiles/hardware/).
+"Hits, known future" is the hit rate of `bevy`, and what it would be if the cache knew all routes of
+the requests that run. The machines' numbers, and where they come from, are in [profiles/hardware/](../../profiles/hardware/).
 `next-gate` guesses are a coin that is right for
 80 % of the experts in memory and 60 % of the others; on the demo model the real engine measures
 73 % of all and 63 % of those that are missing (`bevy run -v --policy prefetch-next-gate`). The
@@ -214,7 +235,8 @@ bound is max(compute if all requests always shared every step, reads of overlapp
 
 Least / geometric mean / most over every point with 2 or more requests ({counts} requests, {sizes}
 of the experts in memory). The names behind the comma are evictions: `reuse` for everybody, or `lru`
-for the baseline. "Best prefetcher" is chosen in hindsight at every point.
+for the baseline. "Best prefetcher" is chosen in hindsight at every point. Ratios of the means over
+the seeds.
 
 """, summary(r, machines, parallel, caches)]
     pictures = "\n".join(f"![{m}](../images/simulation/{m}.svg)" for m in machines)
@@ -225,7 +247,10 @@ for the baseline. "Best prefetcher" is chosen in hindsight at every point.
                     "LRU.\n\n" + points_table(r, machine, parallel, caches))
     third = machines[min(2, len(machines) - 1)]
     sections = [
-        ("Eviction", "Throughput of `bevy` relative to `two-rate`.",
+        ("One request", "Of `bevy` and `bevy+prefetch-next-gate`, relative to the best baseline "
+         "in hindsight, with one request.",
+         single_table(r, machines, caches)),
+        ("Eviction", "Throughput of `bevy` relative to `two-rate`; `known-future` is a bound.",
          relative_table(r, machines, options.evictions, "two-rate", by_eviction, parallel,
                         caches)),
         ("Prefetching on top of runahead", "Relative to `bevy` alone.",
@@ -258,7 +283,8 @@ def main() -> int:
     options = parser.parse_args()
     options.arguments = " ".join(
         word if "/" not in word else Path(word).name for word in sys.argv[1:])
-    options.evictions = ["reuse", "two-rate", "lfu", "lfru", "lru-layer", "s3-fifo", "sieve", "lru"]
+    options.evictions = ["reuse", "two-rate", "lfu", "lfru", "lru-layer", "s3-fifo", "sieve", "lru",
+                         "known-future"]
     options.orders = ["fifo", "fewest-missing", "most-waiters"]
     machines = list(MACHINES)
     parallel = [1, 4, 8, 16] if options.quick else [1, 2, 4, 8, 16, 32]
@@ -267,11 +293,15 @@ def main() -> int:
         sys.exit("build first: ./dev build")
 
     r = Results(options)
-    r.sweep(BASELINES + OURS + ABLATIONS, ["reuse"], machines, parallel, caches)
-    r.sweep(["lockstep", "lockstep-overlap", *PREFETCHERS], ["lru"], machines, parallel, caches)
-    r.sweep(["bevy"], [e for e in options.evictions if e != "reuse"], machines, parallel, caches)
+    one = options.seeds.split(",")[0].split("-")[0]
+    several = [n for n in parallel if n > 1]
+    r.sweep(BASELINES + OURS, ["reuse"], machines, parallel, caches)
+    r.sweep(["lockstep", *PREFETCHERS], ["lru"], machines, parallel, caches)
+    r.sweep(ABLATIONS, ["reuse"], machines, several, caches, seeds=one)
+    r.sweep(["bevy"], [e for e in options.evictions if e != "reuse"], machines, parallel, caches,
+            seeds=one)
     for order in options.orders:
-        r.sweep(["bevy"], ["reuse"], machines, [n for n in parallel if n > 1], caches, order)
+        r.sweep(["bevy"], ["reuse"], machines, several, caches, order, seeds=one)
     pictures = REPO / "docs/images/simulation"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = draw(options, machines, parallel, pictures)
