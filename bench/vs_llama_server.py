@@ -294,6 +294,37 @@ def print_row(cells):
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def draw(results, peer):
+    """Bars of both engines' median throughput at every point, as SVG."""
+    points = {}
+    for result in results:
+        key = (result["cache"], result["requests"], result["read_ahead_kib"])
+        points.setdefault(key, {}).setdefault(result["engine"], []).append(result["speed"])
+    bars = [(f"{requests} at once", cache, statistics.median(speeds.get(peer, [0])),
+             statistics.median(speeds.get("bevy", [0])))
+            for (cache, requests, _), speeds in points.items()]
+    top = max(max(bar[2:]) for bar in bars) * 1.15 or 1
+    width, height, left, base = 74 * len(bars) + 40, 280, 24, 226
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+             f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12" '
+             'fill="#808080">',
+             f'<text x="{left}" y="16">tokens per second, all requests together: '
+             '<tspan fill="#8a7a6a" font-weight="bold">llama-server</tspan> and '
+             '<tspan fill="#3b82c4" font-weight="bold">Bevy</tspan></text>']
+    for i, (name, cache, theirs, ours) in enumerate(bars):
+        x = left + 74 * i
+        for offset, value, colour in ((0, theirs, "#8a7a6a"), (28, ours, "#3b82c4")):
+            tall = 190 * value / top
+            lines.append(f'<rect x="{x + offset}" y="{base - tall:.1f}" width="26" '
+                         f'height="{tall:.1f}" fill="{colour}"/>')
+            lines.append(f'<text x="{x + offset + 13}" y="{base - tall - 4:.1f}" '
+                         f'text-anchor="middle">{value:.2g}</text>')
+        lines.append(f'<text x="{x + 27}" y="{base + 18}" text-anchor="middle">{name}</text>')
+        lines.append(f'<text x="{x + 27}" y="{base + 34}" text-anchor="middle">cache {cache}'
+                     '</text>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
 def headline(options, queue):
     machine = (f"{processor()}, {os.cpu_count()} cores, "
                f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB, "
@@ -334,6 +365,7 @@ def main():
     parser.add_argument("--llama-server", default="llama-server")
     parser.add_argument("--strict", action="store_true", help="fail where tokens differ (replay)")
     parser.add_argument("--json", type=Path, help="write all results there")
+    parser.add_argument("--plot", type=Path, help="draw both throughputs there (SVG)")
     options = parser.parse_args()
     if not shutil.which(options.llama_server):
         print(f"{options.llama_server} is not installed", file=sys.stderr)
@@ -375,6 +407,8 @@ def main():
     finally:
         if queue and options.read_ahead:
             (queue / "read_ahead_kb").write_text(ahead_before)
+    if options.plot:
+        options.plot.write_text(draw(everything, peers[0]))
     if options.json:
         for result in everything:
             result["tokens"] = [len(tokens) for tokens in result["tokens"]]

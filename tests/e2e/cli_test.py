@@ -291,6 +291,73 @@ class Simulation(unittest.TestCase):
         self.assertLess(len(output.splitlines()), 16000)
 
 
+class Bench(unittest.TestCase):
+    FEW = ["bench", "-m", MODEL, "-t", "1", "-n", "6", "--warmup", "3", "-r", "2"]
+
+    def test_table_and_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot = os.path.join(folder, "bench.svg")
+            result = bevy(*self.FEW, "-np", "1,3", "--policy", "bevy,lockstep",
+                          "--expert-cache", "30%", "-p", "5", "--plot", plot)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows = [line for line in result.stdout.splitlines() if line.startswith("|")]
+            self.assertEqual(len(rows), 2 + 4, result.stdout)
+            self.assertIn("tok/s", rows[0])
+            self.assertIn("outputs the same", result.stdout)
+            with open(plot, encoding="utf-8") as file:
+                self.assertIn("lockstep", file.read())
+
+    def test_every_repetition_with_every_number(self):
+        prompts = os.path.join(SOURCE, "models", "demo-prompts.txt")
+        result = bevy(*self.FEW, "-np", "2", "--eviction", "reuse,lru", "--prompts", prompts, "-q",
+                      "-o", "jsonl", "--expert-cache", "25%")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        runs = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual([(run["eviction"], run["repetition"]) for run in runs],
+                         [("reuse", 0), ("reuse", 1), ("lru", 0), ("lru", 1)])
+        for run in runs:
+            self.assertEqual(run["tokens"], 12)
+            self.assertAlmostEqual(run["cache_share"], 0.25, places=2)
+            self.assertGreater(run["expert_misses"], 0)
+            self.assertGreater(run["tokens_per_second"], 0)
+        csv = bevy(*self.FEW, "-q", "-o", "csv").stdout.splitlines()
+        self.assertEqual(len(csv), 1 + 2)
+        self.assertEqual(csv[0].split(","), list(runs[0]))
+
+    def test_mistakes(self):
+        for words, said in ((["--policy", "bevy,chance"], "chance"), (["-np", "0"], "0"),
+                            (["-np", "2,x"], "x"), (["--expert-cache", "50%,"], "''"),
+                            (["--eviction", "luck"], "luck"), (["-o", "xml"], "xml"),
+                            (["--policy", "prefetch-oracle"], "simulation")):
+            result = bevy(*self.FEW, *words)
+            self.assertEqual(result.returncode, 2, (words, result.stderr))
+            self.assertIn("bevy: error: ", result.stderr)
+            self.assertIn(said, result.stderr)
+        short = bevy(*self.FEW, "-c", "8", "-p", "2", "-np", "1")
+        self.assertEqual(short.returncode, 2, short.stderr)
+        self.assertIn("give a larger -c", short.stderr)
+        unwritable = bevy(*self.FEW, "--plot", "/no/such/folder/x.svg")
+        self.assertEqual(unwritable.returncode, 1)
+        self.assertIn("/no/such/folder/x.svg", unwritable.stderr)
+
+    def test_calibration_is_what_the_simulator_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            machine, model = (os.path.join(folder, name) for name in ("m.json", "model.json"))
+            result = bevy("calibrate", "-m", MODEL, "-t", "1", "-n", "4", "--hardware", machine,
+                          "--model-profile", model)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("what a step costs", result.stdout)
+            simulated = bevy("sim", "-m", model, "--hardware", machine, "-n", "200", "--warmup",
+                             "50", "-o", "json", "-q")
+            self.assertEqual(simulated.returncode, 0, simulated.stderr)
+            runs = json.loads(simulated.stdout)["runs"]
+            self.assertTrue(all(run["tokens_per_second"] > 0 for run in runs))
+            unwritable = bevy("calibrate", "-m", MODEL, "--hardware", "/no/such/folder/x.json",
+                              "--model-profile", model)
+            self.assertEqual(unwritable.returncode, 1)
+            self.assertIn("/no/such/folder/x.json", unwritable.stderr)
+
+
 class Terminal(unittest.TestCase):
     def run_on_pty(self, tokens, interrupt_after=None):
         pid, fd = pty.fork()
