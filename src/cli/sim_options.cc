@@ -14,6 +14,7 @@
 #include "core/policy/registry.h"
 #include "core/predictor/registry.h"
 #include "core/read_order/registry.h"
+#include "sim/known_future_eviction.h"
 
 namespace bevy {
 namespace {
@@ -108,7 +109,8 @@ void declare_sweep(CLI::App& app, SimOptions& o) {
              "; each also with +prefetch-PREDICTOR: " + registry_names(predictors()),
          joined(o.policies), o.policies, add_name);
     list(app, kSweep, "--eviction", "NAMES",
-         "which expert leaves the cache: " + registry_names(eviction_policies()),
+         "which expert leaves the cache: " + registry_names(eviction_policies()) + ", " +
+             std::string(kKnownFutureEviction) + " (a bound)",
          joined(o.evictions), o.evictions, add_name);
     list(app, kSweep, "--parallel", "NUMBERS", "requests that run at once (short: -np)", "8",
          o.parallel, add_parallel);

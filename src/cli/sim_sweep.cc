@@ -14,7 +14,9 @@
 
 #include "cli/profiles.h"
 #include "core/core.h"
+#include "core/eviction/registry.h"
 #include "sim/generated_routes.h"
+#include "sim/known_future_eviction.h"
 #include "sim/route_source.h"
 
 namespace bevy {
@@ -101,6 +103,9 @@ Status check_core(const ExperimentOptions& options) {
     core.dense_bytes.assign(options.model.layers + 1, 0);
     core.guessed_layers = core.lookahead;  // the simulated processor guesses whatever is asked
     core.guesses_are_true = true;
+    // Not one of the core's, but always possible.
+    if (core.eviction == kKnownFutureEviction)
+        core.eviction = eviction_policies().front().name;
     const Result<std::unique_ptr<Core>> made = Core::create(core);
     return made ? Status() : std::unexpected(made.error());
 }

@@ -19,7 +19,8 @@ constexpr Duration kWaitMax = milliseconds(500);
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, Link& link,
                                                Compute& compute, const Clock& clock,
-                                               TraceRecorder* trace, RouteRecorder* routes) {
+                                               TraceRecorder* trace, RouteRecorder* routes,
+                                               CoreParts parts) {
     if (config.context_per_sequence < 2)
         return fail(ErrorCode::kInvalidArgument,
                     "a context of " + std::to_string(config.context_per_sequence) +
@@ -32,7 +33,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, Link&
                                                      " reads in flight are more than the " +
                                                      std::to_string(link.transfers_inflight_max()) +
                                                      " that the link can do");
-    Result<std::unique_ptr<Core>> core = Core::create(config.core);
+    Result<std::unique_ptr<Core>> core = Core::create(config.core, std::move(parts));
     if (!core)
         return std::unexpected(std::move(core.error()));
     return std::make_unique<Engine>(config, std::move(*core), link, compute, clock, trace, routes);

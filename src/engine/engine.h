@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "compute/compute.h"
 #include "core/core.h"
+#include "core/eviction/eviction.h"
 #include "engine/generation.h"
 #include "engine/mailbox.h"
 #include "engine/route_recorder.h"
@@ -37,11 +38,12 @@ struct EngineConfig {
 class Engine {
 public:
     // Refuses a configuration that the core, the link or the context can't serve. `trace` and
-    // `routes` may be null.
+    // `routes` may be null; `parts` replaces what the names in the configuration would give.
     static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, Link& link,
                                                   Compute& compute, const Clock& clock,
                                                   TraceRecorder* trace = nullptr,
-                                                  RouteRecorder* routes = nullptr);
+                                                  RouteRecorder* routes = nullptr,
+                                                  CoreParts parts = {});
     // The same with a core made by the caller, who knows it to match `config`.
     Engine(const EngineConfig& config, std::unique_ptr<Core> core, Link& link, Compute& compute,
            const Clock& clock, TraceRecorder* trace, RouteRecorder* routes = nullptr);

@@ -156,6 +156,13 @@ EngineSnapshot Engine::snapshot() const {
         }
         snapshot.requests.push_back(row);
     }
+    const CoreConfig& core = config_.core;
+    snapshot.experts_per_layer = core.experts_per_layer;
+    snapshot.resident.resize(core.moe_layers);
+    for (uint32_t i = 0; i < core.moe_layers * core.experts_per_layer; i++) {
+        if (core_->state().cache.residency(ExpertId(i)) == Residency::kResident)
+            snapshot.resident[i / core.experts_per_layer]++;
+    }
     return snapshot;
 }
 

@@ -87,6 +87,8 @@ struct RequestProgress {
 struct EngineSnapshot {
     EngineStats stats;
     std::vector<RequestProgress> requests;  // by request id
+    std::vector<uint32_t> resident;         // experts in memory, by MoE layer
+    uint32_t experts_per_layer = 0;
 };
 
 }  // namespace bevy

@@ -158,6 +158,48 @@ HttpReply slots(const ServerState& state, const ServedModel& model, const HttpRe
     return json_reply(list);
 }
 
+Json request_json(const RequestProgress& request) {
+    return {{"id", request.request.value},
+            {"slot", request.seq ? Json(request.seq->value) : Json()},
+            {"state", request_phase_name(request.phase)},
+            {"layer", request.stage},
+            {"missing_experts", request.missing_experts},
+            {"prompt_tokens", request.tokens_prompt},
+            {"prompt_tokens_processed", std::min(request.position, request.tokens_prompt)},
+            {"generated_tokens", request.tokens_generated}};
+}
+
+// What the live view of the web page shows: the state now, and counters since the start, whose
+// differences are rates.
+HttpReply engine(const ServerState& state, const ServedModel& model) {
+    if (!state.options.slots)
+        return error_reply(
+            not_supported("This server does not show its engine. Start it without `--no-slots`"));
+    const EngineSnapshot snapshot = model.engine->snapshot();
+    const EngineStats& stats = snapshot.stats;
+    Json requests = Json::array();
+    for (const RequestProgress& request : snapshot.requests)
+        requests.push_back(request_json(request));
+    return json_reply({{"requests", std::move(requests)},
+                       {"slots", model.parallel},
+                       {"experts",
+                        {{"layers", snapshot.resident.size()},
+                         {"per_layer", snapshot.experts_per_layer},
+                         {"in_memory", snapshot.resident},
+                         {"room_for", model.facts.expert_slots}}},
+                       {"seconds",
+                        {{"wall", stats.wall.seconds()},
+                         {"active", stats.active.seconds()},
+                         {"computing", stats.core.compute_busy.seconds()},
+                         {"reading", stats.core.link_busy.seconds()},
+                         {"stalled", stats.core.stall.seconds()}}},
+                       {"tokens",
+                        {{"prompt", stats.tokens_prompt}, {"generated", stats.tokens_generated}}},
+                       {"bytes_read", stats.link_bytes},
+                       {"expert_hits", stats.core.expert_hits},
+                       {"expert_misses", stats.core.expert_misses}});
+}
+
 HttpReply metrics(const ServerState& state, const ServedModel& model) {
     if (!state.options.metrics)
         return error_reply(
@@ -282,6 +324,10 @@ std::vector<HttpRoute> control_routes(ServerState& state) {
     add("GET", {"/slots"},
         with_model(state, [&state](const ServedModel& model, const HttpRequest& request) {
             return slots(state, model, request);
+        }));
+    add("GET", {"/engine"},
+        with_model(state, [&state](const ServedModel& model, const HttpRequest&) {
+            return engine(state, model);
         }));
     add("GET", {"/metrics"},
         with_model(state, [&state](const ServedModel& model, const HttpRequest&) {

@@ -40,6 +40,7 @@ TEST(ControlRoutes, EndpointsThatAreOffSaySo) {
     ServerSetup off({.metrics = false, .slots = false});
     EXPECT_EQ(off.call("GET", "/metrics").status, 501);
     EXPECT_EQ(off.call("GET", "/slots").status, 501);
+    EXPECT_EQ(off.call("GET", "/engine").status, 501);
     EXPECT_EQ(off.post("/v1/embeddings", "{}").status, 501);
     EXPECT_EQ(off.post("/props", "{}").status, 501);
 }
@@ -59,6 +60,21 @@ TEST(ControlRoutes, MetricsAndSlotsShowTheEngine) {
     EXPECT_EQ(slots[3]["id"], 3);
     EXPECT_EQ(slots[3]["is_processing"], false);
     EXPECT_EQ(Json::parse(server.call("GET", "/props").body)["total_slots"], 4);
+}
+
+TEST(ControlRoutes, TheEngineIsShownWithItsCounters) {
+    ServerSetup server;
+    server.post("/completion", R"({"prompt":"x","n_predict":3})");
+    const Json engine = Json::parse(server.call("GET", "/engine").body);
+    EXPECT_EQ(engine["requests"], Json::array());
+    EXPECT_EQ(engine["slots"], 4);
+    EXPECT_EQ(engine["tokens"], Json({{"prompt", 1}, {"generated", 3}}));
+    EXPECT_GT(engine["bytes_read"].get<uint64_t>() + engine["expert_misses"].get<uint64_t>(), 0u);
+    const Json& experts = engine["experts"];
+    EXPECT_EQ(experts["in_memory"].size(), experts["layers"].get<size_t>());
+    for (const Json& count : experts["in_memory"])
+        EXPECT_LE(count.get<uint32_t>(), experts["per_layer"].get<uint32_t>());
+    EXPECT_GE(engine["seconds"]["wall"].get<double>(), engine["seconds"]["active"].get<double>());
 }
 
 TEST(ControlRoutes, ModelsNameTheModel) {

@@ -13,6 +13,7 @@
 #include "core/policy/registry.h"
 #include "core/state.h"
 #include "engine/engine.h"
+#include "sim/known_future_eviction.h"
 #include "sim/merged_compute.h"
 #include "sim/replay_compute.h"
 #include "sim/route_source.h"
@@ -323,8 +324,14 @@ Status Experiment::run_window() {
 }
 
 Result<ExperimentResult> Experiment::run() {
-    Result<std::unique_ptr<Engine>> engine =
-        Engine::create(engine_config(), link_, compute_, clock_);
+    EngineConfig config = engine_config();
+    CoreParts parts;
+    if (config.core.eviction == kKnownFutureEviction) {
+        parts.eviction = std::make_unique<KnownFutureEviction>(
+            compute_, options_.model.layers, options_.model.experts, options_.parallel);
+    }
+    Result<std::unique_ptr<Engine>> engine = Engine::create(
+        config, link_, compute_, clock_, nullptr, nullptr, std::move(parts));
     if (!engine)
         return std::unexpected(engine.error());
     engine_ = std::move(*engine);

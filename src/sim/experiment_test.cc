@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/eviction/registry.h"
 #include "sim/generated_routes.h"
+#include "sim/known_future_eviction.h"
 
 namespace bevy {
 namespace {
@@ -183,6 +185,20 @@ TEST(Experiment, WhatCanNotWorkIsRefused) {
     options = small_options();
     options.drop_tokens = 1000;
     EXPECT_FALSE(run_experiment(options, small_trace()));
+}
+
+TEST(Experiment, NoEvictionMissesLessThanOneThatKnowsTheFuture) {
+    for (const char* policy : {"lockstep", "bevy"}) {
+        ExperimentOptions options = small_options();
+        options.core.policy = policy;
+        options.core.eviction = kKnownFutureEviction;
+        const double bound = run(options).misses_per_token();
+        EXPECT_GT(bound, 0);
+        for (const EvictionRow& row : eviction_policies()) {
+            options.core.eviction = row.name;
+            EXPECT_LT(bound, run(options).misses_per_token()) << policy << ", " << row.name;
+        }
+    }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@ Usage: serve_test.py BEVY SOURCE_DIR
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -55,6 +56,51 @@ class Endpoints(unittest.TestCase):
         reply = self.server.post("/completion", {"prompt": "Once upon a time", "n_predict": 24,
                                                  "temperature": 0})
         self.assertEqual(reply["content"], json.loads(ran.stdout)["text"])
+
+    def test_the_page_brings_all_that_it_uses(self):
+        status, headers, page = self.server.request("GET", "/")
+        page = page.decode()
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        self.assertNotIn("unsafe", headers["Content-Security-Policy"])
+        # Nothing inline, nothing from elsewhere: the policy would stop it.
+        self.assertIsNone(re.search(r"<style|<script(?![^>]*src=)|\son\w+=|style=|//", page))
+        files = set(re.findall(r'(?:src|href)="(/[^"]*)"', page))
+        kinds = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8",
+                 "svg": "image/svg+xml"}
+        seen = set()
+        while files - seen:
+            path = min(files - seen)
+            seen.add(path)
+            status, headers, body = self.server.request("GET", path)
+            self.assertEqual((status, headers["Content-Type"]),
+                             (200, kinds[path.rsplit(".", 1)[1]]), path)
+            text = body.decode()
+            self.assertNotIn("innerHTML", text)
+            self.assertIsNone(re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path)
+            files |= set(re.findall(r'from "(/[^"]*)"', text))
+        self.assertEqual(seen, {"/app.js", "/engine.js", "/markdown.js", "/style.css", "/icon.svg"})
+
+    def test_the_engine_counts_what_was_done(self):
+        before = self.server.get("/engine")
+        self.server.post("/completion", {"prompt": "The sea", "n_predict": 5, "ignore_eos": True})
+        after = self.server.get("/engine")
+        self.assertEqual(after["tokens"]["generated"] - before["tokens"]["generated"], 5)
+        self.assertGreater(after["expert_hits"] + after["expert_misses"],
+                           before["expert_hits"] + before["expert_misses"])
+        experts = after["experts"]
+        self.assertEqual((experts["layers"], experts["per_layer"]), (6, 32))
+        self.assertLessEqual(sum(experts["in_memory"]), experts["room_for"])
+        self.assertGreater(after["seconds"]["wall"], before["seconds"]["wall"])
+
+    def test_the_page_shows_nothing_that_a_model_wrote_as_markup(self):
+        node = shutil.which("node")
+        if node is None:
+            self.skipTest("needs node to run the page's scripts")
+        done = subprocess.run([node, os.path.join(SOURCE, "tests", "web", "markdown_test.mjs"),
+                               os.path.join(SOURCE, "src", "server", "web", "markdown.js")],
+                              capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_stream_adds_up_to_the_whole(self):
         for path, body in (("/completion", {"prompt": "The moon", "n_predict": 12}),
