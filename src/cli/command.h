@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cli/make_model_options.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "cli/sim_options.h"
@@ -27,6 +28,11 @@ void print_notice(std::string_view message);
 int run_command(const RunOptions& options);
 int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
+// The kinds of models that it writes, and the check of a replay's output.
+int random_model_command(const RandomModelOptions& options);
+int replay_model_command(const ReplayModelOptions& options);
+int verify_replay_command(const VerifyReplayOptions& options);
+int inflate_model_command(const InflateModelOptions& options);
 int sim_command(const SimOptions& options);
 
 int serve_command(ServeOptions& options);
