@@ -46,7 +46,7 @@ public:
     void set_f32(std::string_view key, float value) override;
     void set_bool(std::string_view key, bool value) override;
     void set_str(std::string_view key, std::string_view value) override;
-    void set_i32_array(std::string_view key, std::span<const int32_t> values);
+    void set_i32_array(std::string_view key, std::span<const int32_t> values) override;
     void set_f32_array(std::string_view key, std::span<const float> values);
     void set_str_array(std::string_view key, std::span<const std::string> values);
     // A key with name, type and value as another file of the same version holds them.

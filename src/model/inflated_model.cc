@@ -155,19 +155,14 @@ private:
         return plan;
     }
 
-    // Whether rows of `type` can be made longer.
+    // Whether rows of `type` can be made longer. The present ones are whole blocks, or ModelFile had
+    // refused the file.
     Status check_type(const TensorInfo& tensor, const TensorType& type) const {
         const std::string name = tensor_type_name(type.id);
         if (!is_zero_when_empty(type))
             return fail(ErrorCode::kUnsupported,
                         std::format("tensor '{}' is {}, which can't be padded with zeros",
                                     tensor.name, name),
-                        "get the model in another quantisation");
-        if (width_ % type.block_weights != 0)
-            return fail(ErrorCode::kUnsupported,
-                        std::format("the experts are {} wide, which is not a multiple of {}'s "
-                                    "blocks of {}",
-                                    width_, name, type.block_weights),
                         "get the model in another quantisation");
         if (spec_.expert_ff % type.block_weights != 0)
             return fail(

@@ -3,9 +3,8 @@
 //
 // The new units of an expert repeat the gate and up rows of its own units, so that the bytes are as
 // real as those of the model; their columns in the down matrix are zero, so what they compute counts
-// for nothing. The present width has to be a multiple of the block of the down matrix's type: then
-// new units share no block of weights or of eight-bit activations with old ones, and every sum only
-// gets zeros added to it.
+// for nothing. New units share no block of weights or of eight-bit activations with old ones, because
+// rows are whole blocks, so every sum only gets zeros added to it.
 //
 // Copies front to back; holds one expert's matrix in memory. One thread.
 #pragma once

@@ -1,10 +1,10 @@
 // The chains of a replay model: which token follows which, and which routes it has.
 //
 // Every chain replays one request of a trace. Its tokens stand for the steps of that request; each
-// is followed by the next one, the last by the first, whatever came before. So the output of a
-// greedy decode is known beforehand, and it proves that the engine used the right experts' bytes in
-// the right places only as far as the chain survives them: routes are checked by recording them.
-// Immutable; any thread.
+// is followed by the next one, the last by the first, whatever came before. So what a greedy decode
+// gives is known beforehand. It proves that every request got its own state through all layers;
+// that the right experts were used is seen from recorded routes (bevy run --record-routes), because
+// what experts add does not reach the head. Immutable; any thread.
 #pragma once
 
 #include <cstdint>

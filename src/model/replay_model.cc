@@ -151,6 +151,8 @@ Result<RandomModelReport> write_replay_model(const ReplayModelSpec& spec) {
         spec.model.write_shape(writer);
         plan.chains().write(writer);
         writer.set_str("general.description", "replays " + spec.source);
+        const std::vector<int32_t> requests(spec.requests.begin(), spec.requests.end());
+        writer.set_i32_array("bevy.replay.trace_requests", requests);
     };
     return write_random_model(model);
 }
