@@ -60,13 +60,13 @@ void declare_output(CLI::App& app, ModelOutputOptions& o) {
     flag(app, kOutput, "--force", o.force, "overwrite an existing file");
 }
 
-// A size that may be left to something else.
+// A size with its range; a default outside of it stands for "left open".
 CLI::Option* size(CLI::App& app, const char* flags, uint32_t& field, uint32_t low, uint32_t high,
                   const std::string& help) {
     return option(app, kShape, flags, field, help)->check(range(low, high));
 }
 
-// What all models of a free shape have; `flexible` sizes get no default in the help.
+// What all models of a free shape have.
 void declare_shape(CLI::App& app, RandomModelOptions& o) {
     option(app, kShape, "--arch", o.architecture, with_choices("architecture", architectures()))
         ->type_name("NAME");
@@ -82,7 +82,7 @@ void declare_shape(CLI::App& app, RandomModelOptions& o) {
     size(app, "--context", o.context, 8, kTokensMax, "context in tokens");
 }
 
-void declare_seed(CLI::App& app, RandomModelOptions& o) {
+void declare_seed_and_output(CLI::App& app, RandomModelOptions& o) {
     option(app, kShape, "--seed", o.seed, "the same seed gives the same file");
     declare_output(app, o.output);
 }
@@ -91,7 +91,7 @@ void declare_random(CLI::App& app, RandomModelOptions& o) {
     declare_shape(app, o);
     option(app, kShape, "--type", o.type, "type of all matrices, for example q8_0 or q4_K");
     option(app, kShape, "--type-down", o.type_down, "type of the experts' down matrices");
-    declare_seed(app, o);
+    declare_seed_and_output(app, o);
 }
 
 void declare_replay(CLI::App& app, ReplayModelOptions& o) {
@@ -128,7 +128,7 @@ void declare_replay(CLI::App& app, ReplayModelOptions& o) {
         app.get_option(name)->default_str("as the routes");
     app.get_option("--vocab")->default_str("as the chains need");
     option(app, kShape, "--type", o.model.type, "type of the experts: q4_0, q4_K, q8_0, mxfp4 ...");
-    declare_seed(app, o.model);
+    declare_seed_and_output(app, o.model);
 }
 
 void declare_verify(CLI::App& app, VerifyReplayOptions& o) {
