@@ -208,7 +208,8 @@ TEST_P(ExactnessOfKinds, OutputsDoNotDependOnTheSchedule) {
     make.layers = 3;
     make.experts = 12;
     make.used = 3;
-    make.output.path = testing::TempDir() + "bevy-exactness-" + std::to_string(::getpid()) + ".gguf";
+    make.output.path =
+        testing::TempDir() + "bevy-exactness-" + std::to_string(::getpid()) + ".gguf";
     make.output.force = true;
     ASSERT_EQ(random_model_command(make), 0);
     const Outputs reference = run({.model = make.output.path});

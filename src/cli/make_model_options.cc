@@ -95,10 +95,9 @@ void declare_random(CLI::App& app, RandomModelOptions& o) {
 }
 
 void declare_replay(CLI::App& app, ReplayModelOptions& o) {
-    CLI::Option* trace =
-        option(app, kRoutes, "--trace", o.trace,
-               "recorded routes (.rtrace, from bevy run --record-routes)")
-            ->type_name("FILE");
+    CLI::Option* trace = option(app, kRoutes, "--trace", o.trace,
+                                "recorded routes (.rtrace, from bevy run --record-routes)")
+                             ->type_name("FILE");
     app.add_flag("--generated", o.generated,
                  "routes with the statistics of the shape's model (custom: of gpt-oss-20b)")
         ->group(kRoutes)

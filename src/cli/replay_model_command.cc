@@ -138,7 +138,8 @@ Result<ReplayModelSpec> spec_of(const ReplayModelOptions& options, const Routes&
     spec.model = std::move(*random);
     spec.model.name = "replay " + (options.shape == "custom" ? model.architecture : options.shape);
     spec.model.type_of = [experts = *type_named("--type", model.type),
-                          others = find_tensor_type(kResidentType)->id](const RandomTensor& tensor) {
+                          others =
+                              find_tensor_type(kResidentType)->id](const RandomTensor& tensor) {
         return tensor.kind == WeightKind::kExpert ? experts : others;
     };
     return spec;

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "model/model_file.h"
 #include "model/header_reader.h"
+#include "model/model_file.h"
 #include "model/replay_chain.h"
 
 namespace bevy {
@@ -48,8 +48,7 @@ ReplyOrCause reply_of_text(const ReplayChains& chains, std::string_view text) {
         const std::optional<ReplayPlace> place = chains.take(text);
         if (!place)
             return std::unexpected(std::format("after {} tokens of a chain comes '{}'",
-                                               reply.places.size(),
-                                               printable(text.substr(0, 40))));
+                                               reply.places.size(), printable(text.substr(0, 40))));
         reply.places.push_back(*place);
     }
     return reply;
@@ -121,8 +120,8 @@ Checked check_lines(const ReplayChains& chains, std::istream& lines) {
     for (uint64_t number = 1; std::getline(lines, line); ++number) {
         if (line.find_first_not_of(" \t\r") == std::string::npos)
             continue;
-        const ReplyOrCause reply = line.starts_with('{') ? reply_of_json(chains, line)
-                                                         : reply_of_numbers(chains, line);
+        const ReplyOrCause reply =
+            line.starts_with('{') ? reply_of_json(chains, line) : reply_of_numbers(chains, line);
         const std::optional<std::string> fault =
             reply ? fault_of(chains, *reply) : std::optional(reply.error());
         ++checked.replies;
@@ -140,9 +139,9 @@ Checked check_lines(const ReplayChains& chains, std::istream& lines) {
 
 int verify_replay_command(const VerifyReplayOptions& options) {
     const Result<ModelFile> model = ModelFile::open(options.model);
-    const Result<ReplayChains> chains =
-        model ? ReplayChains::read(model->metadata())
-              : Result<ReplayChains>(std::unexpected(model.error()));
+    const Result<ReplayChains> chains = model
+                                            ? ReplayChains::read(model->metadata())
+                                            : Result<ReplayChains>(std::unexpected(model.error()));
     if (!chains) {
         print_error(chains.error());
         return kExitFailure;
@@ -152,8 +151,8 @@ int verify_replay_command(const VerifyReplayOptions& options) {
     if (is_file) {
         file.open(options.input);
         if (!file) {
-            print_error({ErrorCode::kNotFound, "can't read '" + options.input + "'",
-                         "check the path"});
+            print_error(
+                {ErrorCode::kNotFound, "can't read '" + options.input + "'", "check the path"});
             return kExitFailure;
         }
     }

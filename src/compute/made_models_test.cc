@@ -62,8 +62,8 @@ struct InflatedCase {
 class InflatedLogits : public ::testing::TestWithParam<InflatedCase> {};
 
 TEST_P(InflatedLogits, AreThoseOfTheSource) {
-    const auto model = random_model(small_shape(GetParam().architecture), 21,
-                                    all_of(GetParam().type));
+    const auto model =
+        random_model(small_shape(GetParam().architecture), 21, all_of(GetParam().type));
     const TemporaryModel wide(model->path() + ".wide.gguf");
     const auto written = write_inflated_model(
         {.model = model->path(), .expert_ff = 256 * 5, .path = wide.path(), .overwrite = true});
@@ -80,28 +80,26 @@ TEST_P(InflatedLogits, AreThoseOfTheSource) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, InflatedLogits,
-    ::testing::Values(InflatedCase{"qwen3moe", GGML_TYPE_Q8_0},
-                      InflatedCase{"qwen3moe", GGML_TYPE_Q4_0},
-                      InflatedCase{"qwen3moe", GGML_TYPE_Q4_K},
-                      InflatedCase{"qwen3moe", GGML_TYPE_Q6_K},
-                      InflatedCase{"qwen3moe", GGML_TYPE_BF16},
-                      InflatedCase{"gpt-oss", GGML_TYPE_MXFP4},
-                      InflatedCase{"gpt-oss", GGML_TYPE_Q8_0}),
-    [](const auto& kind) {
-        std::string name = std::string(kind.param.architecture) + "_" +
-                           ggml_type_name(kind.param.type);
-        std::ranges::replace(name, '-', '_');
-        return name;
-    });
+INSTANTIATE_TEST_SUITE_P(All, InflatedLogits,
+                         ::testing::Values(InflatedCase{"qwen3moe", GGML_TYPE_Q8_0},
+                                           InflatedCase{"qwen3moe", GGML_TYPE_Q4_0},
+                                           InflatedCase{"qwen3moe", GGML_TYPE_Q4_K},
+                                           InflatedCase{"qwen3moe", GGML_TYPE_Q6_K},
+                                           InflatedCase{"qwen3moe", GGML_TYPE_BF16},
+                                           InflatedCase{"gpt-oss", GGML_TYPE_MXFP4},
+                                           InflatedCase{"gpt-oss", GGML_TYPE_Q8_0}),
+                         [](const auto& kind) {
+                             std::string name = std::string(kind.param.architecture) + "_" +
+                                                ggml_type_name(kind.param.type);
+                             std::ranges::replace(name, '-', '_');
+                             return name;
+                         });
 
 constexpr uint32_t kChains = 8;
 constexpr uint32_t kSteps = 12;
 
 RouteTrace random_trace(const ModelShape& shape, uint64_t seed) {
-    RouteTrace trace{
-        .layers = shape.layers, .experts = shape.experts, .top_k = shape.experts_used};
+    RouteTrace trace{.layers = shape.layers, .experts = shape.experts, .top_k = shape.experts_used};
     Prng random(seed);
     for (uint32_t request = 0; request < kChains; ++request) {
         RouteTrace::Request& added = trace.requests.emplace_back();
@@ -227,9 +225,9 @@ protected:
 TEST_P(OracleReplay, LibllamaFollowsTheChainsWithTheRoutesOfTheTrace) {
     const ModelShape shape = small_shape(GetParam().architecture);
     const RouteTrace trace = random_trace(shape, 4);
-    const TemporaryModel file(
-        (std::filesystem::temp_directory_path() /
-         ("bevy-replay-" + std::to_string(::getpid()) + ".gguf")).string());
+    const TemporaryModel file((std::filesystem::temp_directory_path() /
+                               ("bevy-replay-" + std::to_string(::getpid()) + ".gguf"))
+                                  .string());
     ASSERT_NO_FATAL_FAILURE(write(shape, trace, file.path()));
     Llama llama(file.path());
     ASSERT_TRUE(llama.loaded());

@@ -23,7 +23,7 @@ struct GgufKeyBytes {
 struct GgufHeader {
     std::map<std::string, MetadataValue, std::less<>> values;
     std::vector<GgufKeyBytes> key_bytes;  // in file order
-    std::vector<TensorInfo> tensors;  // in file order; TensorInfo::file is 0
+    std::vector<TensorInfo> tensors;      // in file order; TensorInfo::file is 0
     uint64_t file_bytes = 0;
 };
 

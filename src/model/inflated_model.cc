@@ -155,8 +155,8 @@ private:
         return plan;
     }
 
-    // Whether rows of `type` can be made longer. The present ones are whole blocks, or ModelFile had
-    // refused the file.
+    // Whether rows of `type` can be made longer. The present ones are whole blocks, or ModelFile
+    // had refused the file.
     Status check_type(const TensorInfo& tensor, const TensorType& type) const {
         const std::string name = tensor_type_name(type.id);
         if (!is_zero_when_empty(type))
@@ -180,10 +180,10 @@ private:
     }
 
     std::unexpected<Error> fail_read(int error_number) const {
-        return fail(ErrorCode::kIo,
-                    "can't read '" + spec_.model +
-                        "': " + std::generic_category().message(error_number),
-                    "check the disk and the file system");
+        return fail(
+            ErrorCode::kIo,
+            "can't read '" + spec_.model + "': " + std::generic_category().message(error_number),
+            "check the disk and the file system");
     }
 
     Status read(uint64_t offset, std::span<std::byte> out) const {
@@ -210,8 +210,7 @@ private:
                 key.name == width_key)
                 continue;
             std::string encoded(static_cast<size_t>(key.bytes), '\0');
-            if (Status copied =
-                    read(key.offset, std::as_writable_bytes(std::span(encoded)));
+            if (Status copied = read(key.offset, std::as_writable_bytes(std::span(encoded)));
                 !copied)
                 return copied;
             writer_.set_encoded(key.name, encoded);
@@ -230,8 +229,8 @@ private:
     Status write_tensor(const TensorInfo& tensor, const CopyPlan& plan) {
         // Whole groups of short rows are read at once; a long piece that is only copied need not
         // be held.
-        const uint64_t piece = plan.repeats || plan.added > 0 ? plan.kept
-                                                              : std::min(plan.kept, kChunkBytes);
+        const uint64_t piece =
+            plan.repeats || plan.added > 0 ? plan.kept : std::min(plan.kept, kChunkBytes);
         const uint64_t run = std::max<uint64_t>(1, kChunkBytes / piece) * piece;
         uint64_t offset = tensor.offset;
         const uint64_t end = tensor.offset + plan.times * plan.kept;
@@ -240,7 +239,8 @@ private:
             if (Status got = read(offset, kept_); !got)
                 return got;
             offset += kept_.size();
-            if (Status written = plan.added == 0 ? write(kept_) : write_wider(plan, piece); !written)
+            if (Status written = plan.added == 0 ? write(kept_) : write_wider(plan, piece);
+                !written)
                 return written;
         }
         return {};
@@ -251,8 +251,8 @@ private:
             const std::span<const std::byte> kept = rest.first(piece);
             if (Status written = write(kept); !written)
                 return written;
-            if (Status added = add(plan.repeats ? kept : std::span<const std::byte>(zeros_),
-                                   plan.added);
+            if (Status added =
+                    add(plan.repeats ? kept : std::span<const std::byte>(zeros_), plan.added);
                 !added)
                 return added;
         }

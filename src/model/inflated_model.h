@@ -2,9 +2,9 @@
 // with the routing and the text of a small one.
 //
 // The new units of an expert repeat the gate and up rows of its own units, so that the bytes are as
-// real as those of the model; their columns in the down matrix are zero, so what they compute counts
-// for nothing. New units share no block of weights or of eight-bit activations with old ones, because
-// rows are whole blocks, so every sum only gets zeros added to it.
+// real as those of the model; their columns in the down matrix are zero, so what they compute
+// counts for nothing. New units share no block of weights or of eight-bit activations with old
+// ones, because rows are whole blocks, so every sum only gets zeros added to it.
 //
 // Copies front to back; holds one expert's matrix in memory. One thread.
 #pragma once
@@ -27,10 +27,10 @@ struct InflatedModelSpec {
     std::function<bool(uint64_t done, uint64_t total)> on_progress;
 };
 
-// Errors: as ModelFile::open; kUnsupported (no experts, a split model, a type that can't be padded),
-// kInvalidArgument (a width that is not larger, or does not fit the type; the file exists),
-// kCorruptFile (widths contradict each other), kIo, kCancelled. After an error no file is left
-// behind.
+// Errors: as ModelFile::open; kUnsupported (no experts, a split model, a type that can't be
+// padded), kInvalidArgument (a width that is not larger, or does not fit the type; the file
+// exists), kCorruptFile (widths contradict each other), kIo, kCancelled. After an error no file is
+// left behind.
 Result<WrittenModel> write_inflated_model(const InflatedModelSpec& spec);
 
 }  // namespace bevy

@@ -10,8 +10,8 @@
 #include "model/model_file.h"
 #include "model/random_model.h"
 #include "model/random_weights.h"
-#include "model/test_files.h"
 #include "model/tensor_types.h"
+#include "model/test_files.h"
 
 namespace bevy {
 namespace {
@@ -206,9 +206,8 @@ TEST(InflatedModel, RefusesModelsThatItCanNotWiden) {
     EXPECT_TRUE(has_text(of_dense.error(), "has no routed experts"));
 
     dense.overwrite = true;
-    dense.tensors = {
-        {"blk.0.ffn_down_exps.weight", {64, kWidth, kExperts}, WeightKind::kExpert},
-        {"blk.1.ffn_down_exps.weight", {96, kWidth, kExperts}, WeightKind::kExpert}};
+    dense.tensors = {{"blk.0.ffn_down_exps.weight", {64, kWidth, kExperts}, WeightKind::kExpert},
+                     {"blk.1.ffn_down_exps.weight", {96, kWidth, kExperts}, WeightKind::kExpert}};
     ASSERT_TRUE(write_random_model(dense));
     const auto of_two = write_inflated_model(inflated(folder, dense.path, 512));
     ASSERT_FALSE(of_two);

@@ -113,7 +113,8 @@ private:
     Status write_head() {
         writer_.set_str("general.name", spec_.name);
         writer_.set_u32("general.quantization_version", kQuantizationVersion);
-        if (Status vocabulary = write_byte_vocabulary(writer_, spec_.vocabulary, spec_.whole_tokens);
+        if (Status vocabulary =
+                write_byte_vocabulary(writer_, spec_.vocabulary, spec_.whole_tokens);
             !vocabulary)
             return vocabulary;
         spec_.write_shape(writer_);

@@ -33,9 +33,7 @@ struct ReplayChains {
     uint32_t codes() const { return requests * steps; }
     uint32_t code(ReplayPlace place) const { return place.request * steps + place.step; }
     ReplayPlace place(uint32_t code) const { return {code / steps, code % steps}; }
-    ReplayPlace next(ReplayPlace place) const {
-        return {place.request, (place.step + 1) % steps};
-    }
+    ReplayPlace next(ReplayPlace place) const { return {place.request, (place.step + 1) % steps}; }
 
     uint32_t token(ReplayPlace place) const;
     // Every token has a place, so that any prompt leads into a chain; other tokens than those of

@@ -24,8 +24,7 @@ constexpr float kLastLogit = 2.0f;
 
 class ReplayPlan {
 public:
-    explicit ReplayPlan(const ReplayModelSpec& spec)
-        : spec_(spec), chains_(replay_chains(spec)) {}
+    explicit ReplayPlan(const ReplayModelSpec& spec) : spec_(spec), chains_(replay_chains(spec)) {}
 
     const ReplayChains& chains() const { return chains_; }
 
@@ -53,8 +52,8 @@ private:
             tensor.fill_row = [this](uint64_t token, std::span<float> row) {
                 // The token follows the step before it.
                 if (const auto at = chains_.find(static_cast<uint32_t>(token)))
-                    row[chains_.code({at->request, (at->step + chains_.steps - 1) %
-                                                       chains_.steps})] = 1.0f;
+                    row[chains_.code(
+                        {at->request, (at->step + chains_.steps - 1) % chains_.steps})] = 1.0f;
             };
         } else if (name.ends_with("ffn_gate_inp.weight")) {
             tensor.fill_row = [this, layer = static_cast<uint32_t>(tensor.layer)](

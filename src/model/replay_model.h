@@ -32,9 +32,9 @@ struct ReplayModelSpec {
     RandomModelSpec model;
     const RouteTrace* trace = nullptr;  // outlives the call
     uint32_t steps = 0;                 // per chain
-    uint32_t skip = 0;                  // tokens at the beginning of every request that are left out
-    std::vector<uint32_t> requests;     // of the trace, one per chain
-    std::string source;                 // of the routes, for general.description
+    uint32_t skip = 0;               // tokens at the beginning of every request that are left out
+    std::vector<uint32_t> requests;  // of the trace, one per chain
+    std::string source;              // of the routes, for general.description
 };
 
 // `count` requests with at least `tokens` tokens, drawn with `seed`, in the trace's order. Error:

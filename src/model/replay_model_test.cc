@@ -27,7 +27,8 @@ RouteTrace small_trace(std::vector<uint32_t> lengths) {
         added.tokens = lengths[request];
         for (uint32_t i = 0; i < added.tokens * kLayers; ++i) {
             const uint32_t first = (request + i) % kExperts;
-            const uint32_t second = (first + 1 + (request + i / kExperts) % (kExperts - 1)) % kExperts;
+            const uint32_t second =
+                (first + 1 + (request + i / kExperts) % (kExperts - 1)) % kExperts;
             added.bytes.push_back(static_cast<uint8_t>(first));
             added.bytes.push_back(static_cast<uint8_t>(second));
         }
@@ -50,8 +51,8 @@ ReplayModelSpec spec_in(const TestFolder& folder, const RouteTrace& trace) {
                      {"output.weight", {kWidth, model.vocabulary}, WeightKind::kHead}};
     for (int32_t layer = 0; layer < int32_t{kLayers}; ++layer) {
         const auto add = [&](const char* name, std::vector<int64_t> dims, WeightKind kind) {
-            model.tensors.push_back({"blk." + std::to_string(layer) + "." + name, std::move(dims),
-                                     kind, layer});
+            model.tensors.push_back(
+                {"blk." + std::to_string(layer) + "." + name, std::move(dims), kind, layer});
         };
         add("ffn_gate_inp.weight", {kWidth, kExperts}, WeightKind::kVector);
         add("ffn_gate_inp.bias", {kExperts}, WeightKind::kVector);
@@ -240,8 +241,8 @@ TEST(ReplayChains, OtherModelsAreRefused) {
     const auto chains = ReplayChains::read(none);
     ASSERT_FALSE(chains);
     EXPECT_TRUE(has_text(chains.error(), "'x.gguf' is not a replay model"));
-    const Metadata empty("x.gguf", {{"bevy.replay.requests", uint64_t{0}},
-                                    {"bevy.replay.steps", uint64_t{4}}});
+    const Metadata empty(
+        "x.gguf", {{"bevy.replay.requests", uint64_t{0}}, {"bevy.replay.steps", uint64_t{4}}});
     EXPECT_FALSE(ReplayChains::read(empty));
     const Metadata huge("x.gguf", {{"bevy.replay.requests", uint64_t{1} << 20},
                                    {"bevy.replay.steps", uint64_t{1} << 20}});

@@ -209,7 +209,7 @@ class Inflate(unittest.TestCase):
                 texts.append({line["prompt"]: line["text"]
                               for line in map(json.loads, result.stdout.splitlines())})
                 shape = json.loads(bevy("inspect", "-m", model, "--json", "--no-probe").stdout)
-                expert_bytes.append(shape["expert_bytes"])
+                expert_bytes.append(shape["expert_bytes_max"])
             self.assertEqual(texts[0], texts[1])
             self.assertTrue(all(texts[0].values()))
             self.assertEqual(expert_bytes[1] * 64, expert_bytes[0] * 288)

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 
 LIMIT_S = 240
@@ -163,8 +164,11 @@ class LlamaServer:
         try:
             with urllib.request.urlopen(self.url + "/health", timeout=LIMIT_S) as reply:
                 return reply.status == 200
+        except urllib.error.HTTPError as error:
+            error.close()
         except OSError:
-            return False
+            pass
+        return False
 
     def kill(self):
         self.process.kill()
