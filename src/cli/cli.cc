@@ -102,9 +102,7 @@ int run_cli(int argc, const char* const* argv) {
     declare_sim_options(
         *app.add_subcommand("sim", "compare policies on simulated machines, with real routes"),
         commands.sim);
-    CLI::App* make_model = app.add_subcommand("make-model", "write a model file for tests");
-    make_model->require_subcommand(1);
-    declare_make_model_options(*make_model->add_subcommand("random", "random weights of any shape"),
+    declare_make_model_options(*app.add_subcommand("make-model", "write a model file for tests"),
                                commands.make_model);
 
     std::vector<std::string> arguments = expand_short_names(argc, argv);

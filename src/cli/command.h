@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/bench_options.h"
 #include "cli/calibrate_options.h"
+#include "cli/make_model_options.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "cli/sim_options.h"
@@ -32,6 +33,11 @@ int exit_code_of(const Error& error);
 int run_command(const RunOptions& options);
 int inspect_command(const InspectOptions& options);
 int make_model_command(const MakeModelOptions& options);
+// The kinds of models that it writes, and the check of a replay's output.
+int random_model_command(const RandomModelOptions& options);
+int replay_model_command(const ReplayModelOptions& options);
+int verify_replay_command(const VerifyReplayOptions& options);
+int inflate_model_command(const InflateModelOptions& options);
 int sim_command(const SimOptions& options);
 int bench_command(const BenchOptions& options);
 int calibrate_command(const CalibrateOptions& options);

@@ -201,26 +201,27 @@ struct ModelKind {
 class ExactnessOfKinds : public testing::TestWithParam<ModelKind> {};
 
 TEST_P(ExactnessOfKinds, OutputsDoNotDependOnTheSchedule) {
-    MakeModelOptions make;
+    RandomModelOptions make;
     make.architecture = GetParam().architecture;
     make.type = GetParam().type;
     make.expert_ff = GetParam().expert_ff;
     make.layers = 3;
     make.experts = 12;
     make.used = 3;
-    make.output = testing::TempDir() + "bevy-exactness-" + std::to_string(::getpid()) + ".gguf";
-    make.force = true;
-    ASSERT_EQ(make_model_command(make), 0);
-    const Outputs reference = run({.model = make.output});
+    make.output.path =
+        testing::TempDir() + "bevy-exactness-" + std::to_string(::getpid()) + ".gguf";
+    make.output.force = true;
+    ASSERT_EQ(random_model_command(make), 0);
+    const Outputs reference = run({.model = make.output.path});
     ASSERT_EQ(reference.size(), 2 * kRequests);
     for (const RunSetup& setup : {
-             RunSetup{make.output, "bevy", 16, 10, IoBackend::kPread, 1},
-             RunSetup{make.output, "bevy+prefetch-next-gate", 5, 50, IoBackend::kUring, 2, 2},
-             RunSetup{make.output, "lockstep", 16, 10, IoBackend::kUring, 3},
-             RunSetup{make.output, "lockstep", 1, 50, IoBackend::kPread, 0},
+             RunSetup{make.output.path, "bevy", 16, 10, IoBackend::kPread, 1},
+             RunSetup{make.output.path, "bevy+prefetch-next-gate", 5, 50, IoBackend::kUring, 2, 2},
+             RunSetup{make.output.path, "lockstep", 16, 10, IoBackend::kUring, 3},
+             RunSetup{make.output.path, "lockstep", 1, 50, IoBackend::kPread, 0},
          })
         EXPECT_EQ(run(setup), reference) << setup.text();
-    std::remove(make.output.c_str());
+    std::remove(make.output.path.c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ExactnessOfKinds,

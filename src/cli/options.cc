@@ -206,27 +206,6 @@ void declare_inspect_options(CLI::App& app, InspectOptions& o) {
     flag(app, kOutput, "--no-probe", o.no_probe, "measure no bandwidths");
 }
 
-void declare_make_model_options(CLI::App& app, MakeModelOptions& o) {
-    constexpr const char* kShape = "Shape";
-    option(app, kShape, "--arch", o.architecture, with_choices("architecture", architectures()))
-        ->type_name("NAME");
-    number(app, kShape, "--layers", o.layers, 1u, 1000u, "layers");
-    number(app, kShape, "--experts", o.experts, 1u, 4096u, "experts per layer");
-    number(app, kShape, "--used", o.used, 1u, 256u, "experts that a token uses");
-    number(app, kShape, "--embedding", o.embedding, 32u, 65536u, "width of the residual stream");
-    number(app, kShape, "--heads", o.heads, 1u, 1024u, "attention heads");
-    number(app, kShape, "--heads-kv", o.heads_kv, 1u, 1024u, "key and value heads");
-    number(app, kShape, "--head-size", o.head_size, 2u, 1024u, "width of one head");
-    number(app, kShape, "--expert-ff", o.expert_ff, 32u, 131072u, "width of one expert");
-    number(app, kShape, "--vocab", o.vocabulary, 260u, 1u << 20, "tokens of the vocabulary");
-    number(app, kShape, "--context", o.context, 8u, kTokensMax, "context in tokens");
-    option(app, kShape, "--type", o.type, "type of all matrices, for example q8_0 or q4_K");
-    option(app, kShape, "--type-down", o.type_down, "type of the experts' down matrices");
-    option(app, kShape, "--seed", o.seed, "the same seed gives the same file");
-    option(app, kOutput, "-o,--output", o.output, "file to write")->required()->type_name("FILE");
-    flag(app, kOutput, "--force", o.force, "overwrite an existing file");
-}
-
 std::vector<std::string> expand_short_names(int argc, const char* const* argv) {
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kNames = {{
         {"-np", "--parallel"},

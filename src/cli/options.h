@@ -69,29 +69,9 @@ struct InspectOptions {
     bool no_probe = false;
 };
 
-struct MakeModelOptions {
-    std::string architecture = "qwen3moe";
-    uint32_t layers = 4;
-    uint32_t experts = 32;
-    uint32_t used = 4;
-    uint32_t embedding = 256;
-    uint32_t heads = 4;
-    uint32_t heads_kv = 2;
-    uint32_t head_size = 64;
-    uint32_t expert_ff = 256;
-    uint32_t vocabulary = 512;
-    uint32_t context = 4096;
-    std::string type = "q8_0";
-    std::string type_down;  // empty: as `type`
-    uint64_t seed = 1;
-    std::string output;
-    bool force = false;
-};
-
 // Declare the options of one command; parsing fills the struct, which must outlive `app`.
 void declare_run_options(CLI::App& app, RunOptions& options);
 void declare_inspect_options(CLI::App& app, InspectOptions& options);
-void declare_make_model_options(CLI::App& app, MakeModelOptions& options);
 
 // The arguments with llama-server's short names of two and three letters (-np, -ctk, -ctv, -ub,
 // -to) in their long form, because CLI11 knows only one letter behind one dash. Arguments behind

@@ -1,5 +1,6 @@
 #include "model/byte_vocabulary.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@ namespace {
 // As libllama numbers the types of tokens.
 constexpr int32_t kNormal = 1;
 constexpr int32_t kControl = 3;
+constexpr int32_t kUserDefined = 4;
 
 // Byte-level BPE writes each byte as a visible letter: itself where it is one, else from U+0100 on.
 bool is_visible(uint32_t byte) {
@@ -58,20 +60,25 @@ constexpr std::string_view kChatTemplate =
 
 }  // namespace
 
-Status write_byte_vocabulary(GgufWriter& writer, uint32_t tokens) {
-    if (tokens < kByteVocabularyMin)
+Status write_byte_vocabulary(GgufWriter& writer, uint32_t tokens,
+                             std::span<const std::string> whole) {
+    const uint64_t tokens_min = kByteVocabularyMin + whole.size();
+    if (tokens < tokens_min)
         return fail(ErrorCode::kInvalidArgument,
                     "a vocabulary of " + std::to_string(tokens) + " tokens is too small",
-                    "the smallest has " + std::to_string(kByteVocabularyMin) +
-                        ": all bytes and three special tokens");
+                    "the smallest has " + std::to_string(tokens_min) + ": all bytes, " +
+                        (whole.empty() ? "" : std::to_string(whole.size()) + " whole words, ") +
+                        "and three special tokens");
     const std::array<std::string, 256> letters = byte_letters();
     std::vector<std::string> texts(letters.begin(), letters.end());
     texts.reserve(tokens);
+    texts.insert(texts.end(), whole.begin(), whole.end());
     for (uint32_t n = 0; texts.size() < tokens - 3; ++n)
         texts.push_back(word(n, letters[' ']));
     for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
         texts.emplace_back(special);
     std::vector<int32_t> types(tokens, kNormal);
+    std::fill_n(types.begin() + kByteVocabularyFirstWhole, whole.size(), kUserDefined);
     for (uint32_t i = tokens - 3; i < tokens; ++i)
         types[i] = kControl;
 

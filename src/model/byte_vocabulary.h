@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "base/error.h"
 #include "model/gguf_writer.h"
@@ -11,8 +13,12 @@
 namespace bevy {
 
 constexpr uint32_t kByteVocabularyMin = 256 + 3;
+constexpr uint32_t kByteVocabularyFirstWhole = 256;
 
-// Sets the tokenizer.* keys. Error: kInvalidArgument for fewer than kByteVocabularyMin tokens.
-Status write_byte_vocabulary(GgufWriter& writer, uint32_t tokens);
+// Sets the tokenizer.* keys. `whole` are further tokens, from kByteVocabularyFirstWhole on, that a
+// text may contain: they are recognised in it, longest first, and come out as they are. Error:
+// kInvalidArgument for fewer than kByteVocabularyMin tokens besides them.
+Status write_byte_vocabulary(GgufWriter& writer, uint32_t tokens,
+                             std::span<const std::string> whole = {});
 
 }  // namespace bevy

@@ -233,6 +233,7 @@ uint64_t read_keys(HeaderReader& reader, uint64_t count, GgufHeader& header) {
     for (uint64_t i = 0; i < count && !reader.failed(); ++i) {
         reader.set_context("metadata key " + std::to_string(i + 1) + " of " +
                            std::to_string(count));
+        const uint64_t offset = reader.position();
         std::string key = reader.str();
         const uint32_t raw_type = reader.u32();
         if (reader.failed())
@@ -247,6 +248,7 @@ uint64_t read_keys(HeaderReader& reader, uint64_t count, GgufHeader& header) {
             type == GgufType::kArray ? read_array(reader) : read_scalar(reader, type);
         if (key == kGgufKeyAlignment)
             alignment = check_alignment(reader, type, value);
+        header.key_bytes.push_back({key, offset, reader.position() - offset});
         if (!header.values.emplace(std::move(key), std::move(value)).second)
             fail_damaged(reader, "is there twice");
     }

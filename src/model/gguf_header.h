@@ -13,9 +13,17 @@
 
 namespace bevy {
 
+// Where a key lies: its name, type and value, encoded.
+struct GgufKeyBytes {
+    std::string name;
+    uint64_t offset = 0;  // from the start of the file
+    uint64_t bytes = 0;
+};
+
 struct GgufHeader {
     std::map<std::string, MetadataValue, std::less<>> values;
-    std::vector<TensorInfo> tensors;  // in file order; TensorInfo::file is 0
+    std::vector<GgufKeyBytes> key_bytes;  // in file order
+    std::vector<TensorInfo> tensors;      // in file order; TensorInfo::file is 0
     uint64_t file_bytes = 0;
 };
 

@@ -54,15 +54,24 @@ GgufWriter::GgufWriter(Options options) : options_(std::move(options)) {
 }
 
 std::string& GgufWriter::begin_key(std::string_view key, GgufType type) {
-    BEVY_ASSERT(paths_.empty());
     std::string expanded(key);
     if (const size_t at = expanded.find(kPlaceholder); at != std::string::npos)
         expanded.replace(at, kPlaceholder.size(), options_.architecture);
     put_key(keys_, expanded, type);
-    const bool is_new = key_names_.insert(std::move(expanded)).second;
+    count_key(std::move(expanded));
+    return keys_;
+}
+
+void GgufWriter::count_key(std::string name) {
+    BEVY_ASSERT(paths_.empty());
+    const bool is_new = key_names_.insert(std::move(name)).second;
     BEVY_ASSERT(is_new);
     ++key_count_;
-    return keys_;
+}
+
+void GgufWriter::set_encoded(std::string_view key, std::string_view encoded) {
+    count_key(std::string(key));
+    keys_ += encoded;
 }
 
 void GgufWriter::set_u32(std::string_view key, uint32_t value) {

@@ -23,6 +23,12 @@
 
 namespace bevy {
 
+// What was written: one file, or the shards of a split model.
+struct WrittenModel {
+    std::vector<std::string> paths;
+    uint64_t weight_bytes = 0;
+};
+
 class GgufWriter final : public MetadataWriter {
 public:
     struct Options {
@@ -40,9 +46,11 @@ public:
     void set_f32(std::string_view key, float value) override;
     void set_bool(std::string_view key, bool value) override;
     void set_str(std::string_view key, std::string_view value) override;
-    void set_i32_array(std::string_view key, std::span<const int32_t> values);
+    void set_i32_array(std::string_view key, std::span<const int32_t> values) override;
     void set_f32_array(std::string_view key, std::span<const float> values);
     void set_str_array(std::string_view key, std::span<const std::string> values);
+    // A key with name, type and value as another file of the same version holds them.
+    void set_encoded(std::string_view key, std::string_view encoded);
 
     // Error: kInvalidArgument for a name, type or dimensions that a GGUF can't hold, or a name
     // twice.
@@ -70,6 +78,7 @@ private:
     };
 
     std::string& begin_key(std::string_view key, GgufType type);
+    void count_key(std::string name);
     size_t shard_of(size_t tensor) const;
     std::string shard_head(size_t shard) const;
     Status begin_shard(size_t shard);

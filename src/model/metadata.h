@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -57,6 +58,7 @@ public:
     virtual void set_f32(std::string_view key, float value) = 0;
     virtual void set_bool(std::string_view key, bool value) = 0;
     virtual void set_str(std::string_view key, std::string_view value) = 0;
+    virtual void set_i32_array(std::string_view key, std::span<const int32_t> values) = 0;
 };
 
 }  // namespace bevy

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/prng.h"
 #include "base/units.h"
 #include "model/byte_vocabulary.h"
@@ -112,7 +113,9 @@ private:
     Status write_head() {
         writer_.set_str("general.name", spec_.name);
         writer_.set_u32("general.quantization_version", kQuantizationVersion);
-        if (Status vocabulary = write_byte_vocabulary(writer_, spec_.vocabulary); !vocabulary)
+        if (Status vocabulary =
+                write_byte_vocabulary(writer_, spec_.vocabulary, spec_.whole_tokens);
+            !vocabulary)
             return vocabulary;
         spec_.write_shape(writer_);
         for (const RandomTensor& tensor : spec_.tensors) {
@@ -147,6 +150,9 @@ private:
             weights *= static_cast<uint64_t>(dim);
         const uint64_t bytes = type.row_bytes(static_cast<int64_t>(weights));
 
+        if (tensor.fill_row)
+            return write_given(tensor, type, bytes / row_bytes);
+        zeros_ = zeros_of(tensor, type);
         if (is_vector(tensor.kind) || weights <= kExactWeightsMax) {
             RandomWeights source(type, distribution, seed);
             return write_chunks(type, bytes, type.block_bytes,
@@ -159,15 +165,63 @@ private:
         });
     }
 
+    // Which bytes of a tensor are zero: the first ones of every period.
+    struct ZeroBytes {
+        uint64_t bytes = 0;
+        uint64_t period = 0;
+    };
+
+    static ZeroBytes zeros_of(const RandomTensor& tensor, const TensorType& type) {
+        const auto outputs = static_cast<uint64_t>(tensor.zero_outputs);
+        const uint64_t row_bytes = type.row_bytes(tensor.dims[0]);
+        if (tensor.is_bias)
+            return {outputs * sizeof(float), row_bytes};
+        const uint64_t rows = tensor.dims.size() > 1 ? static_cast<uint64_t>(tensor.dims[1]) : 1;
+        return {outputs * row_bytes, rows * row_bytes};
+    }
+
+    // Blocks of zero bytes are zeros in every type that can be written.
+    static void clear(std::span<std::byte> out, uint64_t at, const ZeroBytes& zeros) {
+        if (zeros.bytes == 0)
+            return;
+        const uint64_t end = at + out.size();
+        for (uint64_t begin = round_down(at, zeros.period); begin < end; begin += zeros.period) {
+            const uint64_t first = std::max(begin, at);
+            const uint64_t last = std::min(begin + zeros.bytes, end);
+            if (first < last)
+                std::ranges::fill(out.subspan(first - at, last - first), std::byte{0});
+        }
+    }
+
+    // Rows that the caller gives.
+    Status write_given(const RandomTensor& tensor, const TensorType& type, uint64_t rows) {
+        std::vector<float> weights(static_cast<size_t>(tensor.dims[0]));
+        const uint64_t row_bytes = type.row_bytes(tensor.dims[0]);
+        BEVY_ASSERT(row_bytes <= kChunkBytes);
+        uint64_t row = 0;
+        zeros_ = {};
+        return write_chunks(type, rows * row_bytes, row_bytes, [&](std::span<std::byte> out) {
+            for (; !out.empty(); out = out.subspan(row_bytes)) {
+                std::ranges::fill(weights, 0.0f);
+                tensor.fill_row(row++, weights);
+                ggml_quantize_chunk(static_cast<ggml_type>(type.id), weights.data(), out.data(), 0,
+                                    1, tensor.dims[0], nullptr);
+            }
+        });
+    }
+
     // `step`: a multiple of it makes a chunk, where it is small enough.
     template <class Fill>
     Status write_chunks(const TensorType& type, uint64_t bytes, uint64_t step, Fill fill) {
         const uint64_t unit = step <= kChunkBytes ? step : type.block_bytes;
         chunk_.resize(round_down(kChunkBytes, unit));
+        uint64_t at = 0;
         while (bytes > 0) {
             const auto run = static_cast<size_t>(std::min<uint64_t>(bytes, chunk_.size()));
             const std::span<std::byte> out = std::span(chunk_).first(run);
             fill(out);
+            clear(out, at, zeros_);
+            at += run;
             if (Status written = writer_.write(out); !written)
                 return written;
             bytes -= run;
@@ -194,6 +248,7 @@ private:
     std::vector<int32_t> types_;  // as spec_.tensors
     std::vector<WeightPool> pools_;
     std::vector<std::byte> chunk_;
+    ZeroBytes zeros_;  // of the tensor being written
     uint64_t bytes_done_ = 0;
     RandomModelReport report_;
 };

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct RandomTensor {
     std::vector<int64_t> dims;  // ggml order
     WeightKind kind = WeightKind::kMatrix;
     int32_t layer = -1;  // for type_of
+    // So many outputs at the beginning are zero: rows of each matrix, or numbers of each row where
+    // `is_bias` says that an output is a number.
+    int64_t zero_outputs = 0;
+    bool is_bias = false;
+    // Instead of random weights: called for every row, from the first to the last, with zeros to
+    // overwrite. May be empty. REQUIRES: a row takes a MiB at most.
+    std::function<void(uint64_t row, std::span<float> weights)> fill_row;
 };
 
 struct RandomModelSpec {
@@ -42,6 +50,7 @@ struct RandomModelSpec {
     std::string name;
     std::vector<RandomTensor> tensors;
     uint32_t vocabulary = 0;  // tokens; see byte_vocabulary.h
+    std::vector<std::string> whole_tokens;
     uint64_t seed = 1;
     // The type (enum ggml_type) wanted for a tensor; not asked for kNorm and kVector.
     std::function<int32_t(const RandomTensor&)> type_of;

@@ -7,15 +7,12 @@ Usage: llama_server_test.py BEVY SOURCE_DIR
 """
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
 import unittest
 import urllib.error
 import urllib.request
 
-from server_process import LIMIT_S, ServerProcess, parse_events
+from server_process import LIMIT_S, LlamaServer, ServerProcess, parse_events
 
 BEVY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "bevy-tiny-moe-Q8_0.gguf")
@@ -133,34 +130,19 @@ class SameShapes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.bevy = ServerProcess(BEVY, MODEL, "-np", "2", "-c", "1024", "--metrics", "--no-webui")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        cls.llama = subprocess.Popen(
-            ["llama-server", "-m", MODEL, "--port", str(port), "-np", "2", "-c", "1024", "-t", "1",
-             "--metrics", "--no-ui", "--log-disable"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        cls.llama_url = f"http://127.0.0.1:{port}"
-        end = time.monotonic() + LIMIT_S
-        while True:
-            try:
-                if ask(cls.llama_url, "GET", "/health", None)[0] == 200:
-                    return
-            except (OSError, ValueError):
-                pass
-            if time.monotonic() > end or cls.llama.poll() is not None:
-                cls.tearDownClass()
-                raise AssertionError("llama-server did not start")
-            time.sleep(0.05)
+        try:
+            cls.llama = LlamaServer(MODEL, "-np", "2", "-c", "1024", "--metrics")
+        except AssertionError:
+            cls.bevy.kill()
+            raise
 
     @classmethod
     def tearDownClass(cls):
         cls.bevy.kill()
         cls.llama.kill()
-        cls.llama.wait()
 
     def both(self, method, path, body):
-        return (ask(self.bevy.url, method, path, body), ask(self.llama_url, method, path, body))
+        return (ask(self.bevy.url, method, path, body), ask(self.llama.url, method, path, body))
 
     def test_replies(self):
         for method, path, body in REQUESTS:
@@ -205,7 +187,7 @@ class SameShapes(unittest.TestCase):
             with urllib.request.urlopen(url + "/metrics", timeout=LIMIT_S) as reply:
                 lines = reply.read().decode().splitlines()
             return {line.split(" ")[0] for line in lines if line.startswith("llamacpp:")}
-        missing = names(self.llama_url) - names(self.bevy.url)
+        missing = names(self.llama.url) - names(self.bevy.url)
         # What Bevy does not do has no numbers.
         self.assertEqual({name for name in missing if "spec_decode" not in name
                           and "cached" not in name}, set())

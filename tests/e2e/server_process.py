@@ -4,10 +4,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 
 LIMIT_S = 240
 
@@ -137,3 +140,36 @@ def temporary_file(folder, name, content):
 
 def temporary_folder():
     return tempfile.TemporaryDirectory(prefix="bevy-test-")
+
+
+class LlamaServer:
+    """llama-server on a free port, as the peer of a comparison."""
+
+    def __init__(self, model, *arguments):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            ["llama-server", "-m", model, "--port", str(port), "-t", "1", "--no-ui",
+             "--log-disable", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + LIMIT_S
+        while not self.is_ready():
+            if time.monotonic() > end or self.process.poll() is not None:
+                self.kill()
+                raise AssertionError("llama-server did not start")
+            time.sleep(0.05)
+
+    def is_ready(self):
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=LIMIT_S) as reply:
+                return reply.status == 200
+        except urllib.error.HTTPError as error:
+            error.close()
+        except OSError:
+            pass
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()

@@ -28,6 +28,9 @@ public:
     void set_str(std::string_view key, std::string_view value) override {
         values[expand(key)] = std::string(value);
     }
+    void set_i32_array(std::string_view key, std::span<const int32_t> items) override {
+        values[expand(key)] = std::vector<int64_t>(items.begin(), items.end());
+    }
 
     std::map<std::string, MetadataValue, std::less<>> values;
 

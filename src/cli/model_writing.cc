@@ -1,4 +1,5 @@
-// bevy make-model random: a model file of any shape, for tests without a download.
+#include "cli/model_writing.h"
+
 #include <format>
 #include <optional>
 #include <utility>
@@ -9,13 +10,12 @@
 #include "cli/report.h"
 #include "compute/arch/arch.h"
 #include "model/model_file.h"
-#include "model/random_model.h"
 #include "model/tensor_types.h"
 
 namespace bevy {
 namespace {
 
-ModelShape shape_of(const Architecture& architecture, const MakeModelOptions& options) {
+ModelShape shape_of(const Architecture& architecture, const RandomModelOptions& options) {
     ModelShape shape;
     shape.architecture = options.architecture;
     shape.name = "random " + options.architecture;
@@ -35,7 +35,7 @@ ModelShape shape_of(const Architecture& architecture, const MakeModelOptions& op
     return shape;
 }
 
-Status check(const MakeModelOptions& options) {
+Status check(const RandomModelOptions& options) {
     if (options.used > options.experts)
         return fail(
             ErrorCode::kInvalidArgument,
@@ -53,6 +53,8 @@ Status check(const MakeModelOptions& options) {
     return {};
 }
 
+}  // namespace
+
 Result<int32_t> type_named(const char* flag, const std::string& name) {
     const std::optional<TensorType> type = find_tensor_type(name);
     if (!type)
@@ -61,6 +63,8 @@ Result<int32_t> type_named(const char* flag, const std::string& name) {
                     "supported: " + random_model_type_names());
     return type->id;
 }
+
+namespace {
 
 WeightKind kind_of(TensorRole role) {
     switch (role) {
@@ -80,7 +84,9 @@ WeightKind kind_of(TensorRole role) {
     return WeightKind::kVector;
 }
 
-Result<RandomModelSpec> spec_of(const MakeModelOptions& options) {
+}  // namespace
+
+Result<RandomModelSpec> random_model_spec(const RandomModelOptions& options) {
     if (Status status = check(options); !status)
         return std::unexpected(status.error());
     Result<const Architecture*> architecture = find_architecture(options.architecture);
@@ -95,8 +101,8 @@ Result<RandomModelSpec> spec_of(const MakeModelOptions& options) {
         return std::unexpected(type_down.error());
     const ModelShape shape = shape_of(**architecture, options);
     RandomModelSpec spec;
-    spec.path = options.output;
-    spec.overwrite = options.force;
+    spec.path = options.output.path;
+    spec.overwrite = options.output.force;
     spec.architecture = options.architecture;
     spec.name = shape.name;
     for (const TensorSpec& tensor : (*architecture)->tensors(shape))
@@ -112,37 +118,64 @@ Result<RandomModelSpec> spec_of(const MakeModelOptions& options) {
     return spec;
 }
 
-}  // namespace
-
-int make_model_command(const MakeModelOptions& options) {
-    Result<RandomModelSpec> spec = spec_of(options);
-    if (!spec) {
-        print_error(spec.error());
-        return spec.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
-    }
-    Result<RandomModelReport> report;
+int write_model(const std::function<Result<WrittenModel>(const WriteProgress&)>& write) {
+    Result<WrittenModel> written;
     {
         ProgressLine progress(stderr, "writing", false);
-        spec->on_progress = [&](uint64_t done, uint64_t total) {
+        written = write([&](uint64_t done, uint64_t total) {
             progress.update(done, total);
             return !interrupted();
-        };
-        report = write_random_model(*spec);
+        });
     }
-    if (!report) {
-        if (report.error().code == ErrorCode::kCancelled && interrupted())
+    if (!written) {
+        if (written.error().code == ErrorCode::kCancelled && interrupted())
             return kExitInterrupted;
-        print_error(report.error());
+        print_error(written.error());
         return kExitFailure;
     }
-    for (const TypeFallback& fallback : report->fallbacks)
+    for (const std::string& path : written->paths)
+        std::printf("%s: %s of weights\n", path.c_str(),
+                    format_bytes(written->weight_bytes).c_str());
+    return kExitOk;
+}
+
+int refuse(const Error& error) {
+    print_error(error);
+    return error.code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+int make_model_command(const MakeModelOptions& options) {
+    switch (options.kind) {
+        case MakeModelOptions::Kind::kRandom:
+            return random_model_command(options.random);
+        case MakeModelOptions::Kind::kInflate:
+            return inflate_model_command(options.inflate);
+        case MakeModelOptions::Kind::kReplay:
+            return replay_model_command(options.replay);
+        case MakeModelOptions::Kind::kVerifyReplay:
+            break;
+    }
+    return verify_replay_command(options.verify);
+}
+
+int random_model_command(const RandomModelOptions& options) {
+    Result<RandomModelSpec> spec = random_model_spec(options);
+    if (!spec)
+        return refuse(spec.error());
+    std::vector<TypeFallback> fallbacks;
+    const int code = write_model([&](const WriteProgress& progress) -> Result<WrittenModel> {
+        spec->on_progress = progress;
+        Result<RandomModelReport> report = write_random_model(*spec);
+        if (!report)
+            return std::unexpected(report.error());
+        fallbacks = std::move(report->fallbacks);
+        return WrittenModel{std::move(report->paths), report->weight_bytes};
+    });
+    for (const TypeFallback& fallback : fallbacks)
         print_notice(std::format("{} is {}, because its rows do not fit {}", fallback.tensor,
                                  tensor_type_name(fallback.used),
                                  tensor_type_name(fallback.wanted)));
-    for (const std::string& path : report->paths)
-        std::printf("%s: %s of weights\n", path.c_str(),
-                    format_bytes(report->weight_bytes).c_str());
-    return kExitOk;
+    return code;
 }
 
 }  // namespace bevy
