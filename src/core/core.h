@@ -68,6 +68,8 @@ public:
         uint32_t missing_experts = 0;
     };
     std::optional<Progress> progress(RequestId request) const;
+    // How many experts of each MoE layer are resident, for displays.
+    std::vector<uint32_t> resident_by_layer() const;
 
     // Aborts when an invariant is broken. Slow; for tests and idle times.
     void check_invariants() const;

@@ -20,6 +20,15 @@ std::optional<Core::Progress> Core::progress(RequestId request) const {
     return std::nullopt;
 }
 
+std::vector<uint32_t> Core::resident_by_layer() const {
+    const CoreConfig& config = state_->config;
+    std::vector<uint32_t> counts(config.moe_layers);
+    for (uint32_t i = 0; i < config.moe_layers * config.experts_per_layer; i++)
+        counts[i / config.experts_per_layer] +=
+            state_->cache.residency(ExpertId(i)) == Residency::kResident;
+    return counts;
+}
+
 void Core::check_invariants() const {
     const CoreState& state = *state_;
     state.cache.check_invariants();

@@ -156,13 +156,8 @@ EngineSnapshot Engine::snapshot() const {
         }
         snapshot.requests.push_back(row);
     }
-    const CoreConfig& core = config_.core;
-    snapshot.experts_per_layer = core.experts_per_layer;
-    snapshot.resident.resize(core.moe_layers);
-    for (uint32_t i = 0; i < core.moe_layers * core.experts_per_layer; i++) {
-        if (core_->state().cache.residency(ExpertId(i)) == Residency::kResident)
-            snapshot.resident[i / core.experts_per_layer]++;
-    }
+    snapshot.experts_per_layer = config_.core.experts_per_layer;
+    snapshot.resident = core_->resident_by_layer();
     return snapshot;
 }
 

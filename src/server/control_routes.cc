@@ -180,24 +180,24 @@ HttpReply engine(const ServerState& state, const ServedModel& model) {
     Json requests = Json::array();
     for (const RequestProgress& request : snapshot.requests)
         requests.push_back(request_json(request));
-    return json_reply({{"requests", std::move(requests)},
-                       {"slots", model.parallel},
-                       {"experts",
-                        {{"layers", snapshot.resident.size()},
-                         {"per_layer", snapshot.experts_per_layer},
-                         {"in_memory", snapshot.resident},
-                         {"room_for", model.facts.expert_slots}}},
-                       {"seconds",
-                        {{"wall", stats.wall.seconds()},
-                         {"active", stats.active.seconds()},
-                         {"computing", stats.core.compute_busy.seconds()},
-                         {"reading", stats.core.link_busy.seconds()},
-                         {"stalled", stats.core.stall.seconds()}}},
-                       {"tokens",
-                        {{"prompt", stats.tokens_prompt}, {"generated", stats.tokens_generated}}},
-                       {"bytes_read", stats.link_bytes},
-                       {"expert_hits", stats.core.expert_hits},
-                       {"expert_misses", stats.core.expert_misses}});
+    return json_reply(
+        {{"requests", std::move(requests)},
+         {"slots", model.parallel},
+         {"experts",
+          {{"layers", snapshot.resident.size()},
+           {"per_layer", snapshot.experts_per_layer},
+           {"in_memory", snapshot.resident},
+           {"room_for", model.facts.expert_slots}}},
+         {"seconds",
+          {{"wall", stats.wall.seconds()},
+           {"active", stats.active.seconds()},
+           {"computing", stats.core.compute_busy.seconds()},
+           {"reading", stats.core.link_busy.seconds()},
+           {"stalled", stats.core.stall.seconds()}}},
+         {"tokens", {{"prompt", stats.tokens_prompt}, {"generated", stats.tokens_generated}}},
+         {"bytes_read", stats.link_bytes},
+         {"expert_hits", stats.core.expert_hits},
+         {"expert_misses", stats.core.expert_misses}});
 }
 
 HttpReply metrics(const ServerState& state, const ServedModel& model) {

@@ -330,8 +330,8 @@ Result<ExperimentResult> Experiment::run() {
         parts.eviction = std::make_unique<KnownFutureEviction>(
             compute_, options_.model.layers, options_.model.experts, options_.parallel);
     }
-    Result<std::unique_ptr<Engine>> engine = Engine::create(
-        config, link_, compute_, clock_, nullptr, nullptr, std::move(parts));
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::create(config, link_, compute_, clock_, nullptr, nullptr, std::move(parts));
     if (!engine)
         return std::unexpected(engine.error());
     engine_ = std::move(*engine);

@@ -54,8 +54,7 @@ void KnownFutureEviction::look_ahead(SeqIndex seq, uint32_t layer, uint32_t pass
     std::ranges::fill(next, kNever);
     uint32_t unknown = experts_;
     for (uint32_t ahead = passes_ahead; ahead < kPassesMax && unknown > 0; ahead++) {
-        const std::span<const uint8_t> route =
-            compute_.future_route(seq, ahead, LayerIndex(layer));
+        const std::span<const uint8_t> route = compute_.future_route(seq, ahead, LayerIndex(layer));
         if (route.empty())
             break;
         for (const uint8_t expert : route) {

@@ -1,5 +1,5 @@
-// Evicts what is used again last by the requests that run, which only a simulation can know: a bound
-// for the policies that have to guess (L. A. Belady, "A study of replacement algorithms for a
+// Evicts what is used again last by the requests that run, which only a simulation can know: a
+// bound for the policies that have to guess (L. A. Belady, "A study of replacement algorithms for a
 // virtual-storage computer", 1966, where there is one sequence of uses).
 //
 // In an interleaved run the order of uses is not known either, since it depends on what is evicted.
