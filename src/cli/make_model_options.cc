@@ -22,7 +22,7 @@ struct NamedShape {
 };
 
 const std::array<NamedShape, 3>& named_shapes() {
-    static const std::array<NamedShape, 3> kShapes = {{
+    static const std::array<NamedShape, 3> shapes = {{
         {"custom", ReplayModelOptions{}.model},
         {"gpt-oss-20b",
          {.architecture = "gpt-oss",
@@ -51,7 +51,7 @@ const std::array<NamedShape, 3>& named_shapes() {
           .context = 40960,
           .type = "q4_K"}},
     }};
-    return kShapes;
+    return shapes;
 }
 
 void declare_output(CLI::App& app, ModelOutputOptions& o) {
