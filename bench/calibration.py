@@ -59,8 +59,8 @@ def main():
         o.requests, "--cache", o.caches, "--policy", o.policies, "--tokens",
         o.tokens * o.requests, "--warmup", o.warmup * o.requests, "-o", "json"))["runs"]
     print(json.loads(hardware.read_text())["comment"] + "\n")
-    print("| cache | policy | real tok/s | simulated | simulated / real | hits real | hits simulated "
-          "|\n|---|---|---|---|---|---|---|")
+    print("| cache | policy | real tok/s | simulated | simulated / real | hits real | simulated |\n"
+          "|---|---|---|---|---|---|---|")
     worst = 0.0
     for row in simulated:
         mine = [r for r in real if r["policy"] == row["policy"] and r["slots"] == row["slots"]]

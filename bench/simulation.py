@@ -140,7 +140,8 @@ def points_table(r, machine, parallel, caches):
                 f"{100 * ours('fairness_spread'):.1f} %"])
     head = ["cache", "requests", "lockstep", "overlap", "best prefetcher", "bevy",
             "bevy + next-gate", "/ lockstep", "/ overlap", "/ prefetcher", "/ lockstep LRU",
-            "hits, known future", "link, compute busy", "of the bound", "ms per token p50, p99", "unfairness"]
+            "hits, known future", "link, compute busy", "of the bound", "ms per token p50, p99",
+            "unfairness"]
     return table(head, rows)
 
 
@@ -225,7 +226,8 @@ replaced at once. Made on {time.strftime("%Y-%m-%d")} by
 
 Machines: {named}.
 "Hits, known future" is the hit rate of `bevy`, and what it would be if the cache knew all routes of
-the requests that run. The machines' numbers, and where they come from, are in [profiles/hardware/](../../profiles/hardware/).
+the requests that run. The machines' numbers, and where they come from, are in
+[profiles/hardware/](../../profiles/hardware/).
 `next-gate` guesses are a coin that is right for
 80 % of the experts in memory and 60 % of the others; on the demo model the real engine measures
 73 % of all and 63 % of those that are missing (`bevy run -v --policy prefetch-next-gate`). The

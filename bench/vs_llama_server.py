@@ -8,8 +8,8 @@ The limit of a point is what Bevy plans for the given share of experts in memory
 --memory-plan`); llama-server gets exactly the same. Needs root for the cgroup and the caches.
 
 Every request of a run generates from the start to the end. The window begins with the first token
-after the warm-up and ends with the first one after --seconds; both must have at least two tokens per
-request or the window goes on, up to --seconds-max. The tokens of every request must be the same in
+after the warm-up and ends with the first one after --seconds; there must be at least two tokens
+per request in it, or it goes on, up to --seconds-max. The tokens of every request must be the same in
 all runs of both engines: where they part, it is reported (near ties of random models may round
 differently in other kernels), and for a replay model it counts as a failure.
 
@@ -101,7 +101,7 @@ class Server:
         self.port = free_port()
         self.cgroup = Cgroup(limit)
         self.log = tempfile.TemporaryFile("w+")
-        command = [str(word) for word in command] + ["--host", "127.0.0.1", "--port", str(self.port)]
+        command = [*map(str, command), "--host", "127.0.0.1", "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log,
                                         preexec_fn=self.cgroup.enter)
         end = time.monotonic() + START_LIMIT_S
@@ -239,7 +239,8 @@ def commands(options, requests, limit, peer):
     common = ["-m", options.model, "-np", requests, "-c", options.context * requests,
               "-t", options.threads]
     if peer == "bevy":
-        return [BEVY, "serve", *common, "--memory", limit, "--no-webui", *options.bevy_flags.split()]
+        return [BEVY, "serve", *common, "--memory", limit, "--no-webui",
+                *options.bevy_flags.split()]
     return [options.llama_server, *common, "--no-webui", *PEER_FLAGS[peer]]
 
 
@@ -270,7 +271,9 @@ def parted(results):
 
 def spread(values, digits=3):
     text = f"{statistics.median(values):.{digits}g}"
-    return text if len(values) == 1 else f"{text} ({min(values):.{digits}g} - {max(values):.{digits}g})"
+    if len(values) == 1:
+        return text
+    return f"{text} ({min(values):.{digits}g} - {max(values):.{digits}g})"
 
 
 def row_of(results, requests, cache, limit, peer, read_ahead):
