@@ -10,8 +10,8 @@ The limit of a point is what Bevy plans for the given share of experts in memory
 Every request of a run generates from the start to the end. The window begins with the first token
 after the warm-up and ends with the first one after --seconds; there must be at least two
 tokens per request in it, or it goes on, up to --seconds-max. The tokens of every request must be
-the same in all runs of both engines: where they part, it is reported (near ties of random models may
-round differently in other kernels), and for a replay model it counts as a failure.
+the same in all runs of both engines: where they part, it is reported (near ties of random models
+may round differently in other kernels), and for a replay model it counts as a failure.
 
 llama-server runs with its strongest flags for a model beyond memory (--peer best), with none but
 the necessary (--peer default), or both; read-ahead of the model's disk is as it is, or set for the
