@@ -35,8 +35,8 @@ struct Run {
     uint32_t parallel;
     uint32_t cache_percent;
 };
-constexpr std::array kRuns = {Run{1, 30}, Run{1, 60}, Run{4, 30},
-                              Run{4, 60}, Run{8, 30}, Run{8, 60}};
+constexpr std::array kRuns = {Run{1, 95}, Run{4, 95}, Run{8, 95}, Run{1, 30}, Run{1, 60},
+                              Run{4, 30}, Run{4, 60}, Run{8, 30}, Run{8, 60}};
 
 // What the profiles need, as it was found.
 struct Calibration {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "base/assert.h"
 
@@ -17,6 +18,7 @@ constexpr size_t kCauses = 6;
 constexpr size_t kByte = 4;
 constexpr size_t kLink = 5;
 constexpr double kContentionMax = 0.95;
+constexpr size_t kIdleMin = 50;  // steps with an idle link are enough to tell costs apart
 
 using Vector = std::array<double, kCauses>;
 
@@ -129,6 +131,21 @@ Vector least_squares_from_zero_up(const NormalEquations& sums) {
     return best;
 }
 
+// The part of a busy link's time by which steps are longer than their other costs say.
+double contention_beside(std::span<const StepSample> samples, const Vector& known) {
+    double longer = 0;
+    double busy = 0;
+    for (const StepSample& sample : samples) {
+        const Vector causes = causes_of(sample);
+        double left = static_cast<double>(sample.took.ns);
+        for (size_t i = 0; i < kLink; i++)
+            left -= known[i] * causes[i];
+        longer += sample.link_busy.ns > 0 ? left : 0;
+        busy += causes[kLink];
+    }
+    return busy > 0 ? std::max(longer / busy, 0.0) : 0;
+}
+
 }  // namespace
 
 double FittedCosts::time_ns(const StepSample& sample) const {
@@ -145,7 +162,18 @@ FittedCosts fit_step_costs(std::span<const StepSample> samples, double byte_ns_m
     // Bytes cost at least that, so only what they cost beyond is to be found.
     Vector given{};
     given[kByte] = byte_ns_min;
-    const Vector found = least_squares_from_zero_up(normal_equations(samples, given));
+    std::vector<StepSample> idle;
+    for (const StepSample& sample : samples) {
+        if (sample.link_busy.ns == 0)
+            idle.push_back(sample);
+    }
+    Vector found = least_squares_from_zero_up(normal_equations(
+        idle.size() >= kIdleMin ? std::span<const StepSample>(idle) : samples, given));
+    if (idle.size() >= kIdleMin) {
+        Vector known = found;
+        known[kByte] += byte_ns_min;
+        found[kLink] = contention_beside(samples, known);
+    }
     FittedCosts costs{.launch_ns = found[0],
                       .pair_ns = found[1],
                       .layer_ns = found[2],

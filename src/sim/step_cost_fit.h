@@ -2,7 +2,10 @@
 //
 // Least squares on the formula in hardware_profile.h, with no cost below zero (and none of memory
 // below what the memory itself needs). Where two causes always come together, what they cost
-// together is right, and how it is divided is not.
+// together is right, and how it is divided is not. Costs come from the steps during which the link
+// was idle, if there are enough of them, and what a busy link costs from the others: small steps
+// are those that wait for experts, so that in all steps together the two would be taken for each
+// other.
 #pragma once
 
 #include <cstdint>

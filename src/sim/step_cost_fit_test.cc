@@ -12,7 +12,8 @@ namespace {
 constexpr double kByteMin = 0.02;  // 50 GB/s
 
 // Steps of all kinds, that take what `truth` says, give or take `noise_percent`.
-std::vector<StepSample> samples_of(const FittedCosts& truth, uint32_t noise_percent) {
+std::vector<StepSample> samples_of(const FittedCosts& truth, uint32_t noise_percent,
+                                   uint32_t link_busy_percent = 100) {
     Prng prng(7);
     std::vector<StepSample> samples;
     for (int i = 0; i < 2000; i++) {
@@ -25,8 +26,9 @@ std::vector<StepSample> samples_of(const FittedCosts& truth, uint32_t noise_perc
         sample.bytes = sample.work.experts * uint64_t{13'000'000} +
                        (sample.work.advances ? 30'000'000 : 0) + (sample.head ? 400'000'000 : 0);
         sample.took = Duration{static_cast<int64_t>(truth.time_ns(sample))};
-        sample.link_busy =
-            Duration{static_cast<int64_t>(prng.below(static_cast<uint64_t>(sample.took.ns)))};
+        if (prng.chance(link_busy_percent, 100))
+            sample.link_busy =
+                Duration{static_cast<int64_t>(prng.below(static_cast<uint64_t>(sample.took.ns)))};
         const double exact = truth.time_ns(sample);
         const double noise = static_cast<double>(prng.below(2 * noise_percent + 1)) - noise_percent;
         sample.took = Duration{static_cast<int64_t>(exact * (1 + noise / 100))};
@@ -56,6 +58,9 @@ TEST(StepCostFit, FindsTheCostsOfStepsThatFollowTheFormula) {
     expect_near(found, truth, 0.001);
     EXPECT_LT(found.error, 0.001);
     expect_near(fit_step_costs(samples_of(truth, 10), kByteMin), truth, 0.05);
+    // Enough steps with an idle link to see what they cost without it.
+    expect_near(fit_step_costs(samples_of(truth, 0, 60), kByteMin), truth, 0.001);
+    expect_near(fit_step_costs(samples_of(truth, 10, 60), kByteMin), truth, 0.1);
 }
 
 TEST(StepCostFit, NoCostIsBelowZeroAndNoByteFasterThanTheMemory) {
