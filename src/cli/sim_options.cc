@@ -110,7 +110,7 @@ void declare_sweep(CLI::App& app, SimOptions& o) {
          joined(o.policies), o.policies, add_name);
     list(app, kSweep, "--eviction", "NAMES",
          "which expert leaves the cache: " + registry_names(eviction_policies()) + ", " +
-             std::string(kKnownFutureEviction) + " (a bound)",
+             std::string(kKnownFutureEviction) + " (knows the routes to come)",
          joined(o.evictions), o.evictions, add_name);
     list(app, kSweep, "--parallel", "NUMBERS", "requests that run at once (short: -np)", "8",
          o.parallel, add_parallel);
