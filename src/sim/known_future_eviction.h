@@ -1,10 +1,11 @@
-// Evicts what is used again last by the requests that run, which only a simulation can know: a
-// bound for the policies that have to guess (L. A. Belady, "A study of replacement algorithms for a
-// virtual-storage computer", 1966, where there is one sequence of uses).
+// Evicts what is used again last by the requests that run, which only a simulation can know: what
+// policies that have to guess are compared with (L. A. Belady, "A study of replacement algorithms
+// for a virtual-storage computer", 1966, where there is one sequence of uses).
 //
 // In an interleaved run the order of uses is not known either, since it depends on what is evicted.
 // What is known is each request's own future: the distance of an expert is the number of layers
 // that a request has to go to where it uses the expert next, for the request that has to go least.
+// That is no strict bound: with many requests and a small cache, who gets there first matters more.
 #pragma once
 
 #include <cstdint>
