@@ -253,8 +253,8 @@ the seeds.
          "in hindsight, with one request.",
          single_table(r, machines, caches)),
         ("Eviction", "Throughput of `bevy` relative to `two-rate`. `known-future` knows the "
-         "routes to come of the requests that\nrun, but not the order in which they get there: it is no strict "
-         "bound where many compete for a small cache.",
+         "routes to come of the requests that\nrun, but not the order in which they get there: "
+         "it is no strict bound where many compete for a small cache.",
          relative_table(r, machines, options.evictions, "two-rate", by_eviction, parallel,
                         caches)),
         ("Prefetching on top of runahead", "Relative to `bevy` alone.",
