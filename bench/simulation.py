@@ -30,7 +30,9 @@ MACHINES = {"study-p1": "two slow cores, a slow SSD",
 PREFETCHERS = ["prefetch-next-gate", "prefetch-previous-token", "prefetch-frequency",
                "prefetch-transition"]
 BASELINES = ["lockstep", "lockstep-overlap", *PREFETCHERS]
-OURS = ["bevy", "bevy+prefetch-next-gate", "bevy+prefetch-transition"]
+DEFAULT = "bevy+prefetch-next-gate@4"
+GUESSING = [DEFAULT, "bevy+prefetch-next-gate", "bevy+prefetch-transition"]
+OURS = ["bevy", *GUESSING]
 ABLATIONS = ["bevy-request", "bevy-unbatched", "bevy-unordered"]
 
 
@@ -95,7 +97,7 @@ def summary(r, machines, parallel, caches):
     columns = [("lockstep", "reuse"), ("lockstep-overlap", "reuse"), ("best prefetcher", "reuse"),
                ("lockstep", "lru"), ("best prefetcher", "lru")]
     rows = []
-    for policy in OURS[:2]:
+    for policy in (DEFAULT, "bevy"):
         for machine in machines:
             points = [(n, c) for n in several for c in caches]
             cells = []
@@ -119,15 +121,15 @@ def points_table(r, machine, parallel, caches):
             speeds = {p: r.mean(machine, p, "reuse", n, cache) for p in BASELINES + OURS}
 
             def ours(field, point=(n, cache)):
-                return r.mean(machine, "bevy", "reuse", *point, field)
+                return r.mean(machine, DEFAULT, "reuse", *point, field)
 
             best = max(PREFETCHERS, key=lambda p: speeds[p])
-            bevy = speeds["bevy"]
+            bevy = speeds[DEFAULT]
             rows.append([
                 f"{cache} %", str(n), f"{speeds['lockstep']:.4g}",
                 f"{speeds['lockstep-overlap']:.4g}",
                 f"{speeds[best]:.4g} {best.removeprefix('prefetch-')}",
-                f"**{bevy:.4g}**", f"{speeds['bevy+prefetch-next-gate']:.4g}",
+                f"**{bevy:.4g}**", f"{speeds['bevy']:.4g}",
                 f"{bevy / speeds['lockstep']:.2f}", f"{bevy / speeds['lockstep-overlap']:.2f}",
                 f"{bevy / speeds[best]:.2f}",
                 f"{bevy / r.mean(machine, 'lockstep', 'lru', n, cache):.2f}",
@@ -138,8 +140,8 @@ def points_table(r, machine, parallel, caches):
                 f"{1000 * ours('token_latency_p50_s'):.0f}, "
                 f"{1000 * ours('token_latency_p99_s'):.0f}",
                 f"{100 * ours('fairness_spread'):.1f} %"])
-    head = ["cache", "requests", "lockstep", "overlap", "best prefetcher", "bevy",
-            "bevy + next-gate", "/ lockstep", "/ overlap", "/ prefetcher", "/ lockstep LRU",
+    head = ["cache", "requests", "lockstep", "overlap", "best prefetcher", "default",
+            "`bevy`", "/ lockstep", "/ overlap", "/ prefetcher", "/ lockstep LRU",
             "hits, known future", "link, compute busy", "of the bound", "ms per token p50, p99",
             "unfairness"]
     return table(head, rows)
@@ -157,7 +159,7 @@ def relative_table(r, machines, names, base, key, parallel, caches):
 
 def prefetch_table(r, machine, parallel, caches):
     rows = []
-    for policy in PREFETCHERS + OURS[1:]:
+    for policy in PREFETCHERS + GUESSING:
         for n in parallel:
             cells = []
             for c in caches:
@@ -172,7 +174,7 @@ def prefetch_table(r, machine, parallel, caches):
 
 def single_table(r, machines, caches):
     rows = []
-    for policy in OURS[:2]:
+    for policy in (DEFAULT, "bevy"):
         rows.append([f"`{policy}`", *(
             spread(r.mean(m, policy, "reuse", 1, c) /
                    max(r.mean(m, p, "reuse", 1, c) for p in BASELINES) for c in caches)
@@ -186,7 +188,7 @@ def draw(options, machines, parallel, folder):
     n = parallel[len(parallel) // 2]
     for machine in machines:
         command = [BEVY, "sim", *routes, "--hardware", machine, "--policy",
-                   "bevy,prefetch-next-gate,lockstep-overlap,lockstep", "-np", n, "--cache",
+                   f"{DEFAULT},prefetch-next-gate,lockstep-overlap,lockstep", "-np", n, "--cache",
                    "10%,25%,50%,75%,90%", "--seeds", "1", "--tokens", options.tokens,
                    "--warmup", options.warmup, "--jobs", options.jobs, "-q", "--plot",
                    folder / f"{machine}.svg"]
@@ -225,8 +227,9 @@ replaced at once. Made on {time.strftime("%Y-%m-%d")} by
 ```
 
 Machines: {named}.
-"Hits, known future" is the hit rate of `bevy`, and what it would be if the cache knew all routes of
-the requests that run. The machines' numbers, and where they come from, are in
+The default is `{DEFAULT}`: runahead (`bevy`), which guesses while at most 4 requests
+run. "Hits, known future" is its hit rate, and what that of `bevy` would be if the cache knew all
+routes of the requests that run. The machines' numbers, and where they come from, are in
 [profiles/hardware/](../../profiles/hardware/).
 `next-gate` guesses are a coin that is right for
 80 % of the experts in memory and 60 % of the others; on the demo model the real engine measures
@@ -249,7 +252,7 @@ the seeds.
                     "LRU.\n\n" + points_table(r, machine, parallel, caches))
     third = machines[min(2, len(machines) - 1)]
     sections = [
-        ("One request", "Of `bevy` and `bevy+prefetch-next-gate`, relative to the best baseline "
+        ("One request", "Of the default and `bevy`, relative to the best baseline "
          "in hindsight, with one request.",
          single_table(r, machines, caches)),
         ("Eviction", "Throughput of `bevy` relative to `two-rate`. `known-future` knows the "
@@ -258,7 +261,7 @@ the seeds.
          relative_table(r, machines, options.evictions, "two-rate", by_eviction, parallel,
                         caches)),
         ("Prefetching on top of runahead", "Relative to `bevy` alone.",
-         relative_table(r, machines, OURS[1:], "bevy", speed, parallel, caches)),
+         relative_table(r, machines, GUESSING, "bevy", speed, parallel, caches)),
         ("Precision and recall of prefetching",
          "Precision: prefetches whose expert was needed at the layer it was guessed for. Recall: "
          f"missing experts that a prefetch had brought. On {third}.",

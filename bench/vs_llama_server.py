@@ -188,7 +188,7 @@ def measure(server, prompts, requests, options):
     began = time.monotonic()
     for client in clients:
         client.thread.start()
-    warm = window_end = None
+    warm = None
     limit = began + options.warmup_max + options.seconds_max
     while time.monotonic() < limit:
         time.sleep(0.01)
@@ -213,9 +213,8 @@ def measure(server, prompts, requests, options):
     # From the first token to the last: the window has no part in which nobody could be counted.
     # Tokens of one step come together, so those of the first instant are not counted.
     first = [t for t in inside if t < inside[0] + 0.02] if inside else []
-    window_end = inside[-1] if inside else None
     count = len(inside) - len(first)
-    speed = count / (window_end - first[-1]) if count > 0 and window_end > first[-1] else 0.0
+    speed = count / (inside[-1] - first[-1]) if count > 0 else 0.0
     if count <= 0:  # not a step in all the time: what came at all, over all the time
         speed = len(times) / (time.monotonic() - began)
     gaps = [b - a for client in clients for a, b in zip(client.times, client.times[1:]) if
@@ -346,10 +345,31 @@ def headline(options, queue):
             "llama_server": peer.group(1) if peer else "unknown"}
 
 
+def show(options, peers):
+    """Tables and a picture of earlier results, ordered by cache, then requests."""
+    points = {}
+    for source in options.sources:
+        for result in json.loads(source.read_text())["results"]:
+            cache = float(result["cache"].rstrip("%"))
+            key = (cache, result["requests"], result["read_ahead_kib"])
+            points.setdefault(key, []).append(result)
+    print_row(HEAD)
+    print_row(["---:"] * len(HEAD))
+    for (_, requests, ahead), results in sorted(points.items()):
+        for peer in peers:
+            print_row(row_of(results, requests, results[0]["cache"], results[0]["limit"], peer,
+                             ahead))
+    if options.plot:
+        options.plot.write_text(draw([r for _, rs in sorted(points.items()) for r in rs], peers[0]))
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--from", dest="sources", type=Path, nargs="+", metavar="JSON",
+                        help="measure nothing: table and picture of what --json wrote before")
     parser.add_argument("--prompts", type=Path, help="one per line; default: letters")
     parser.add_argument("--requests", default="1,2,4,8,16")
     parser.add_argument("--caches", default="25%,50%,75%")
@@ -370,6 +390,11 @@ def main():
     parser.add_argument("--json", type=Path, help="write all results there")
     parser.add_argument("--plot", type=Path, help="draw both throughputs there (SVG)")
     options = parser.parse_args()
+    peers = ["best", "default"] if options.peer == "both" else [options.peer]
+    if options.sources:
+        return show(options, peers)
+    if not options.model:
+        parser.error("--model is needed")
     if not shutil.which(options.llama_server):
         print(f"{options.llama_server} is not installed", file=sys.stderr)
         return 2
@@ -380,7 +405,6 @@ def main():
                if options.prompts else [chr(97 + i) for i in range(26)])
     queue = disk_of(options.model)
     ahead_before = read_text(queue / "read_ahead_kb") if queue else "unknown"
-    peers = ["best", "default"] if options.peer == "both" else [options.peer]
     about = headline(options, queue)
     print("; ".join(f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
                     for name, value in about.items()) + "\n")

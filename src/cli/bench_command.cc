@@ -155,11 +155,6 @@ private:
     std::set<std::string> notices_;  // those that the user has seen
 };
 
-int fail_with(const Error& error) {
-    print_error(error);
-    return exit_code_of(error);
-}
-
 }  // namespace
 
 int bench_command(const BenchOptions& options) {

@@ -16,7 +16,7 @@ struct BenchOptions {
     SessionOptions session;
 
     // The sweep: every combination is measured.
-    std::vector<std::string> policies = {"bevy"};
+    std::vector<std::string> policies = {std::string(kDefaultPolicy)};
     std::vector<std::string> evictions = {"reuse"};
     std::vector<uint32_t> parallel = {4};
     std::vector<CacheSize> caches = {{}};

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/change_signal.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "base/prng.h"
 #include "cli/interrupt.h"
 #include "cli/probe.h"
@@ -23,14 +24,6 @@ namespace {
 constexpr Duration kTurn = milliseconds(50);
 constexpr Duration kProbe = milliseconds(1500);
 constexpr uint32_t kRandomPrompts = 64;
-
-Duration percentile(std::vector<Duration>& values, size_t percent) {
-    if (values.empty())
-        return {};
-    const size_t rank = (values.size() - 1) * percent / 100;
-    std::ranges::nth_element(values, values.begin() + static_cast<ptrdiff_t>(rank));
-    return values[rank];
-}
 
 struct GeneratedToken {
     TokenId token = 0;

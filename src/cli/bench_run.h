@@ -4,6 +4,7 @@
 // The window begins when `warmup` tokens per request have been generated and ends when `tokens`
 // more per request have, both counted over all requests: nobody has ended before, so the number of
 // requests is the same throughout. Its numbers come from the engine's own counters.
+// Threads: one; the engine's calls in between are this file's business.
 #pragma once
 
 #include <cstdint>

@@ -175,11 +175,6 @@ void print_costs(const Calibration& found, const FittedCosts& costs) {
                  {"error of the fit", std::format("{:.0f} % of the mean", 100 * costs.error)}});
 }
 
-int fail_with(const Error& error) {
-    print_error(error);
-    return exit_code_of(error);
-}
-
 }  // namespace
 
 int calibrate_command(const CalibrateOptions& options) {

@@ -67,6 +67,11 @@ int exit_code_of(const Error& error) {
     return usage ? kExitUsage : kExitFailure;
 }
 
+int fail_with(const Error& error) {
+    print_error(error);
+    return exit_code_of(error);
+}
+
 void print_error(const Error& error) {
     print_line("error", error.message, error.hint);
 }

@@ -28,6 +28,8 @@ void print_notice(std::string_view message);
 
 // kExitUsage for what the user said wrong, else kExitFailure.
 int exit_code_of(const Error& error);
+// Prints the error; returns its exit code.
+int fail_with(const Error& error);
 
 // Each returns the exit code of the process.
 int run_command(const RunOptions& options);

@@ -19,6 +19,7 @@
 
 #include "cli/command.h"
 #include "cli/session.h"
+#include "core/config.h"
 #include "storage/faulty_link.h"
 #include "text/llama_sampler_chain.h"
 
@@ -182,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"lockstep", 1}, Case{"lockstep", 3}, Case{"lockstep", 16},
                     Case{"lockstep-overlap", 16}, Case{"bevy-request", 16},
                     Case{"prefetch-next-gate", 16}, Case{"bevy+prefetch-previous-token", 16},
-                    Case{"bevy+prefetch-next-gate", 3}),
+                    Case{"bevy+prefetch-next-gate", 3}, Case{std::string(kDefaultPolicy), 5}),
     [](const auto& c) {
         std::string name = c.param.policy + "_np_" + std::to_string(c.param.parallel);
         std::ranges::replace_if(name, [](char letter) { return !std::isalnum(letter); }, '_');

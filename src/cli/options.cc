@@ -48,7 +48,8 @@ std::string policy_help() {
             predictor_names += (predictor_names.empty() ? "" : ", ") + std::string(row.name);
     }
     return with_choices("what is computed next", schedule_policies()) +
-           "; each also with +prefetch-PREDICTOR: " + predictor_names;
+           "; each also with +prefetch-PREDICTOR: " + predictor_names +
+           "; with @N behind it, it guesses while at most N requests run";
 }
 
 void declare_machine(CLI::App& app, SessionOptions& o) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/config.h"
 #include "engine/memory_plan.h"
 #include "storage/link_options.h"
 #include "text/sampler.h"
@@ -30,7 +31,7 @@ struct SessionOptions {
     uint32_t ubatch = 512;
     uint64_t memory_bytes = 0;  // 0: what the machine leaves
     CacheSize expert_cache;
-    std::string policy = "bevy";
+    std::string policy{kDefaultPolicy};
     std::string eviction = "reuse";
     std::string read_order = "lag";
     uint32_t lookahead = 1;       // layers that a prefetching policy guesses ahead

@@ -38,10 +38,8 @@ std::string headline(const SimSweep& sweep, const SimOptions& options) {
 
 int sim_command(const SimOptions& options) {
     Result<SimSweep> sweep = plan_sweep(options);
-    if (!sweep) {
-        print_error(sweep.error());
-        return exit_code_of(sweep.error());
-    }
+    if (!sweep)
+        return fail_with(sweep.error());
     // Found out now, not after hours of computing.
     if (!options.plot.empty()) {
         if (Status status = write_text_file(options.plot, ""); !status) {

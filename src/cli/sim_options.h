@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config.h"
 #include "engine/memory_plan.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
@@ -22,7 +23,7 @@ struct SimOptions {
     std::vector<std::string> hardware;
 
     // The sweep: every combination is an experiment.
-    std::vector<std::string> policies = {"bevy", "lockstep"};
+    std::vector<std::string> policies = {std::string(kDefaultPolicy), "lockstep"};
     std::vector<std::string> evictions = {"reuse"};
     std::vector<uint32_t> parallel = {8};
     std::vector<CacheSize> caches = {{CacheSize::Kind::kPercent, 5000}};

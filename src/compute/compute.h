@@ -47,6 +47,7 @@ struct ComputeStep {
     std::vector<SeqIndex>
         advancing;                  // ascending; every use of these is done once this step has run
     std::vector<PassInput> passes;  // stage 0 only, parallel to `advancing`
+    bool wants_guesses = false;     // else SeqResult::guesses stay empty
 };
 
 struct RoutedExpert {
@@ -61,7 +62,7 @@ struct SeqResult {
     std::vector<RoutedExpert> route;
     // What the routers of the following MoE layers would choose from the hidden state that this
     // router saw: experts_used for each of ComputeShape::guessed_layers, highest weight first;
-    // short near the last layer, empty unless the pass is one token.
+    // short near the last layer, empty unless the pass is one token and the step wants guesses.
     std::vector<ExpertIndex> guesses = {};
 };
 

@@ -243,7 +243,8 @@ void StepGraph::add_singles(const ComputeStep& step, std::span<Pass> passes) {
         output.logits = head(x);
     } else if (!all_end) {  // else only the keys and values count, and nothing else is computed
         output.selected = route(stage, set, x);
-        output.guesses = guess(stage, x);
+        if (step.wants_guesses)
+            output.guesses = guess(stage, x);
     }
     builder_.set_group(nullptr);
     outputs_.push_back(std::move(output));

@@ -93,6 +93,7 @@ size_t StepRunner::graph_tensors_max() const {
 ComputeStep StepRunner::worst_step(uint32_t stage, bool wide) {
     ComputeStep step;
     step.stage = stage;
+    step.wants_guesses = true;
     for (uint32_t s = 0; s < rows_.sequences; s++) {
         Pass& pass = passes_[s];
         pass = {};

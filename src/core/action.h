@@ -47,6 +47,8 @@ struct StartStep {
     std::vector<StepUse> uses;
     std::vector<SeqIndex> advancing;
     std::vector<PassRange> passes;  // stage 0 only, parallel to `advancing`
+    // SequenceAdvanced::guesses will be looked at; else they need not be made.
+    bool wants_guesses = false;
 };
 
 // The request can't go on because `expert` can't be read. Its sequence is free again.

@@ -7,6 +7,10 @@
 
 namespace bevy {
 
+// Runahead; with few requests, whose link is often idle, it also reads what the next router will
+// probably choose.
+inline constexpr std::string_view kDefaultPolicy = "bevy+prefetch-next-gate@4";
+
 struct CoreConfig {
     uint32_t moe_layers = 0;
     uint32_t experts_per_layer = 0;

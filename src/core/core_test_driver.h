@@ -123,7 +123,7 @@ public:
             SeqIndex seq = done.advancing[i];
             if (done.stage < state().config.moe_layers) {
                 routes[i] = router_(requests_by_seq[seq], done.stage);
-                if (guesser_)
+                if (guesser_ && done.wants_guesses)
                     guesses[i] = guesser_(requests_by_seq[seq], done.stage);
             }
             results.push_back({seq, routes[i], guesses[i]});

@@ -3,7 +3,7 @@
 // them is cancelled or one read fails.
 //
 // Each course is run from the start (the core is cheap), following a list of choices; the next list
-// is the last one with its last choice that has alternatives moved on (S. Godefroid's stateless
+// is the last one with its last choice that has alternatives moved on (P. Godefroid's stateless
 // search, without reductions).
 #include <gtest/gtest.h>
 

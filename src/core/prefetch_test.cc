@@ -129,6 +129,28 @@ TEST(Prefetch, WhatArrivedForAGuessIsThereWhenItsLayerIsRevealed) {
     EXPECT_EQ(d.core().stats().prefetches_useful, 2u);
 }
 
+TEST(Prefetch, NobodyGuessesWhileMoreRequestsRunThanThePolicyNames) {
+    CoreConfig config = guessing_config();
+    config.policy = "bevy-unbatched+prefetch-next-gate@1";
+    CoreDriver d(config, routes({experts({0, 1}), experts({2, 3})}),
+                 guesses({indices({2, 3}), {}}));
+    RequestId first = enter(d);
+    EXPECT_EQ(protections(d), 2u);
+    RequestId second = d.arrive(1);
+    arrive_at_layer_0(d);
+    ASSERT_TRUE(d.step);
+    EXPECT_FALSE(d.step->wants_guesses);
+    d.run_until_sampling(first);
+    d.run_until_sampling(second);
+    EXPECT_EQ(protections(d), 0u);
+    EXPECT_EQ(d.core().stats().guesses, 2u);  // the first request's, made when it was alone
+    d.cancel(second);
+    d.sample();
+    d.decide();
+    ASSERT_TRUE(d.step);
+    EXPECT_TRUE(d.step->wants_guesses);  // alone again
+}
+
 // Two requests enter layer 0 one by one, and both expect expert 3 at layer 1, which is being read;
 // the first one has just chosen others.
 struct SharedGuess {

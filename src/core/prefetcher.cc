@@ -7,10 +7,12 @@
 
 namespace bevy {
 
-Prefetcher::Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> predictor)
+Prefetcher::Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> predictor,
+                       uint32_t requests_max)
     : predictor_(std::move(predictor)),
       lookahead_(config.lookahead),
       reads_max_(std::min(config.prefetch_reads_max, config.reads_inflight_max)),
+      requests_max_(requests_max),
       guesses_(size_t{config.sequences} * config.lookahead),
       prefetched_(size_t{config.moe_layers} * config.experts_per_layer),
       unreadable_(prefetched_.size()) {
@@ -62,7 +64,12 @@ void Prefetcher::on_reveal(CoreState& state, const Reveal& reveal, CoreStats& st
     if (reveal.tokens > 1)
         return;  // a chunk: what it needs says nothing about what comes
     predictor_->on_reveal(reveal);
-    predict(state, reveal);
+    if (guesses_with(reveal.running)) {
+        predict(state, reveal);
+        return;
+    }
+    for (uint32_t ahead = 1; ahead <= lookahead_; ahead++)
+        drop(state, guess(reveal.seq, ahead));
 }
 
 void Prefetcher::on_read_done(ExpertId expert, bool ok, bool cancelled) {

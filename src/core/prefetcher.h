@@ -1,6 +1,7 @@
 // Prefetching: guesses of a predictor, turned into reads that only an idle link serves.
 //
-// For every running request the prefetcher holds what its predictor expects at the next layers.
+// For every running request the prefetcher holds what its predictor expects at the next layers,
+// while few enough requests run (`requests_max`): with many, the link is rarely idle.
 // Rules: a guess is read only while no demand read is wanted or in flight; it takes no slot from an
 // expert that is itself expected; what is expected keeps its slot while anything else can go; when
 // the layer is revealed, its guesses are over, and a read that nobody needs or expects any more is
@@ -21,7 +22,11 @@ namespace bevy {
 
 class Prefetcher {
 public:
-    Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> predictor);
+    Prefetcher(const CoreConfig& config, std::unique_ptr<Predictor> predictor,
+               uint32_t requests_max);
+
+    // Guesses are made while so many requests run.
+    bool guesses_with(uint32_t running) const { return running <= requests_max_; }
 
     void on_start(SeqIndex seq) { predictor_->on_start(seq); }
     void on_end(CoreState& state, SeqIndex seq);
@@ -60,6 +65,7 @@ private:
     std::unique_ptr<Predictor> predictor_;
     uint32_t lookahead_;
     uint32_t reads_max_;
+    uint32_t requests_max_;
     std::vector<Guess> guesses_;       // by sequence and distance
     std::vector<uint8_t> prefetched_;  // by expert: read for a guess, and not needed since
     std::vector<uint8_t> unreadable_;  // by expert: the last read failed

@@ -14,7 +14,7 @@ namespace bevy {
 namespace {
 
 struct Alone {
-    Alone() : config(small_config()), state(config), prefetcher(config, predictor()) {
+    Alone() : config(small_config()), state(config), prefetcher(config, predictor(), 100) {
         state.sequences[0].phase = Phase::kExperts;
     }
     std::unique_ptr<Predictor> predictor() const {

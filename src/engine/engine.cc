@@ -333,7 +333,7 @@ void Engine::perform(const CancelRead& action) {
 void Engine::perform(StartStep& action) {
     BEVY_ASSERT(!step_);
     BEVY_ASSERT(action.passes.size() == (action.stage == 0 ? action.advancing.size() : 0));
-    ComputeStep step{.stage = action.stage};
+    ComputeStep step{.stage = action.stage, .wants_guesses = action.wants_guesses};
     step_ = {.stage = action.stage, .number = ++steps_started_};
     step.uses.reserve(action.uses.size());
     for (const StepUse& use : action.uses) {

@@ -83,8 +83,11 @@ public:
         if (std::exchange(fail_next, false)) {
             result.error = Error{ErrorCode::kIo, "the backend is on fire", "add water"};
         } else {
-            for (SeqIndex seq : step.advancing)
-                result.results.push_back({seq, route(seq, step.stage), guess(seq, step.stage)});
+            for (SeqIndex seq : step.advancing) {
+                result.results.push_back({seq, route(seq, step.stage)});
+                if (step.wants_guesses)
+                    result.results.back().guesses = guess(seq, step.stage);
+            }
         }
         result_ = std::move(result);
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/percentile.h"
 #include "base/prng.h"
 #include "core/policy/registry.h"
 #include "core/state.h"
@@ -54,15 +55,6 @@ uint64_t exponential(Prng& prng) {
         if (falling % 2 == 1)
             return (whole << 32) + first;
     }
-}
-
-// The value below which a part of all lies. Changes the order of `values`.
-Duration percentile(std::vector<Duration>& values, size_t percent) {
-    if (values.empty())
-        return {};
-    const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) * percent / 100);
-    std::ranges::nth_element(values, at);
-    return *at;
 }
 
 double ratio(double part, double whole) {

@@ -106,7 +106,7 @@ void ReplayCompute::finish_or_go_on() {
     StepResult result{.started = started_, .finished = now};
     result.results.reserve(running_->advancing.size());
     for (const SeqIndex seq : running_->advancing)
-        result.results.push_back(result_of(seq, running_->stage));
+        result.results.push_back(result_of(seq, running_->stage, running_->wants_guesses));
     result_ = std::move(result);
     running_.reset();
     link_.wake();
@@ -158,7 +158,7 @@ void ReplayCompute::guess_route(std::span<const uint8_t> route, uint32_t layer,
     }
 }
 
-SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer) {
+SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer, bool wants_guesses) {
     const Sequence& s = sequences_[seq.value];
     SeqResult result{.seq = seq};
     const uint32_t layers = source_.trace().layers;
@@ -167,7 +167,7 @@ SeqResult ReplayCompute::result_of(SeqIndex seq, uint32_t layer) {
     if (s.rows == 1) {
         for (const uint8_t expert : s.routes.route(s.first_position, layer))
             result.route.push_back({ExpertIndex(expert), 1});
-        if (options_.guessed_layers > 0)
+        if (wants_guesses)
             result.guesses = guess(seq, layer);
         return result;
     }

@@ -72,7 +72,7 @@ private:
     Duration lost(Duration link_busy) const;
     // What of a step's cost is lost if the link is busy all the time, in thousandths of its units.
     int64_t lost_per_mille() const;
-    SeqResult result_of(SeqIndex seq, uint32_t layer);
+    SeqResult result_of(SeqIndex seq, uint32_t layer, bool wants_guesses);
     std::vector<ExpertIndex> guess(SeqIndex seq, uint32_t layer);
     void guess_route(std::span<const uint8_t> route, uint32_t layer, std::vector<ExpertIndex>& out);
 

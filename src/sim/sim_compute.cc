@@ -252,7 +252,10 @@ SeqResult SimCompute::advance(SeqIndex seq) {
         s.in_pass = false;
         return {seq, {}};
     }
-    return {seq, route(s, stage), guess(s, stage)};
+    SeqResult result{.seq = seq, .route = route(s, stage)};
+    if (running_->wants_guesses)
+        result.guesses = guess(s, stage);
+    return result;
 }
 
 std::vector<ExpertIndex> SimCompute::guess(const Sequence& s, uint32_t layer) const {

@@ -56,7 +56,14 @@ void draw_core(CoreConfig& core, const SimModel& model, Prng& prng) {
     core.expert_bytes = prng.between(64 * kKiB, 4 * kMiB);
     for (uint32_t stage = 0; stage <= model.layers; stage++)
         core.dense_bytes.push_back(prng.below(8 * kMiB));
-    static const std::vector<std::string> policies = policy_names();
+    static const std::vector<std::string> policies = [] {
+        std::vector<std::string> names = policy_names();
+        for (const std::string& name : policy_names()) {
+            if (name.contains("+prefetch-") && !name.ends_with("oracle"))
+                names.push_back(name + "@2");
+        }
+        return names;
+    }();
     do {
         core.policy = policies[prng.below(policies.size())];
     } while (core.policy.ends_with("oracle"));  // no simulated router knows the future

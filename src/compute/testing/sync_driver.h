@@ -229,6 +229,7 @@ private:
             stage = waiting[random->below(waiting.size())].stage;
         ComputeStep step;
         step.stage = stage;
+        step.wants_guesses = true;
         std::vector<bool> keep(slots_, false);
         uint32_t kept = 0;
         for (Running& running : waiting) {

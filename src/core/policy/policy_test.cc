@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -295,6 +296,28 @@ TEST(PolicyName, IsARowOrARowWithAPredictor) {
     ASSERT_TRUE(name.has_value());
     EXPECT_EQ(name->schedule->name, "lockstep-overlap");
     EXPECT_EQ(name->predictor->name, "previous-token");
+}
+
+TEST(PolicyName, MaySayWithHowManyRequestsThePredictorIsAsked) {
+    auto name = parse_policy_name("bevy+prefetch-next-gate");
+    ASSERT_TRUE(name.has_value());
+    EXPECT_EQ(name->prefetch_requests_max, std::numeric_limits<uint32_t>::max());
+    name = parse_policy_name("bevy+prefetch-next-gate@4");
+    ASSERT_TRUE(name.has_value());
+    EXPECT_EQ(name->schedule->name, "bevy");
+    EXPECT_EQ(name->predictor->name, "next-gate");
+    EXPECT_EQ(name->prefetch_requests_max, 4u);
+    EXPECT_EQ(parse_policy_name("prefetch-transition@12")->prefetch_requests_max, 12u);
+    for (std::string_view wrong :
+         {"bevy+prefetch-next-gate@", "bevy+prefetch-next-gate@0", "prefetch-transition@-1",
+          "prefetch-transition@4x", "prefetch-transition@5000000000", "prefetch-transition@4@4"}) {
+        auto found = parse_policy_name(wrong);
+        ASSERT_FALSE(found.has_value()) << wrong;
+        EXPECT_EQ(found.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(found.error().message.find("no number of requests"), std::string::npos);
+    }
+    EXPECT_FALSE(parse_policy_name("bevy@4").has_value());
+    EXPECT_TRUE(parse_policy_name(kDefaultPolicy).has_value());
 }
 
 TEST(PolicyName, EveryListedNameIsKnownAndListedOnce) {

@@ -1,7 +1,9 @@
 #include "core/policy/registry.h"
 
 #include <array>
+#include <charconv>
 #include <optional>
+#include <system_error>
 
 #include "base/registry.h"
 
@@ -29,6 +31,27 @@ std::span<const PolicyRow> schedule_policies() {
     return kRows;
 }
 
+namespace {
+
+// N of PREDICTOR@N, which is cut off.
+Result<uint32_t> cut_requests_max(std::string_view& predictor) {
+    const size_t at = predictor.find('@');
+    if (at == std::string_view::npos)
+        return std::numeric_limits<uint32_t>::max();
+    const std::string_view digits = predictor.substr(at + 1);
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
+    if (error != std::errc() || end != digits.end() || value == 0) {
+        return fail(ErrorCode::kUnsupported,
+                    "'@" + std::string(digits) + "' is no number of requests",
+                    "as in bevy+prefetch-next-gate@4: guess while at most 4 requests run");
+    }
+    predictor = predictor.substr(0, at);
+    return value;
+}
+
+}  // namespace
+
 Result<PolicyName> parse_policy_name(std::string_view name) {
     constexpr std::string_view kAlone = "prefetch-";
     constexpr std::string_view kAfterRow = "+prefetch-";
@@ -50,6 +73,10 @@ Result<PolicyName> parse_policy_name(std::string_view name) {
     }
     found.schedule = *row;
     if (predictor) {
+        const Result<uint32_t> requests_max = cut_requests_max(*predictor);
+        if (!requests_max)
+            return std::unexpected(requests_max.error());
+        found.prefetch_requests_max = *requests_max;
         auto guesser = registry_find(predictors(), "predictor", *predictor);
         if (!guesser)
             return std::unexpected(guesser.error());
