@@ -66,6 +66,7 @@ private:
         request.max_tokens = predict < 0 ? session_.context() : static_cast<uint32_t>(predict);
         request.sampler = std::move(*sampler);
         request.sink = &sink;
+        request.reuse_prompt = true;  // the conversation so far
         const Result<RequestId> id = session_.engine().submit(std::move(request));
         if (!id)
             return std::unexpected(id.error());

@@ -37,8 +37,9 @@ public:
         tokens.push_back(token);
         return true;
     }
-    void on_finish(FinishReason reason, const RequestTimings&,
+    void on_finish(FinishReason reason, const RequestTimings& timings,
                    std::optional<Error> error) override {
+        reused = timings.tokens_reused;
         std::lock_guard lock(mutex_);
         text = error ? error->text() : finish_reason_name(reason);
         done_.notify_all();
@@ -49,6 +50,7 @@ public:
     }
 
     std::vector<TokenId> tokens;
+    uint32_t reused = 0;
     std::string text;
 
 private:
@@ -75,11 +77,13 @@ struct RunSetup {
     IoBackend io = IoBackend::kUring;
     uint64_t seed = 0;  // of the read delays; 0: none
     uint32_t lookahead = 1;
+    bool reuse = false;  // the second round begins where the first one's prompts lie
 
     std::string text() const {
         return policy + ", lookahead " + std::to_string(lookahead) + ", -np " +
                std::to_string(parallel) + ", cache " + std::to_string(cache_percent) + " %, " +
-               (io == IoBackend::kUring ? "uring" : "pread") + ", delays " + std::to_string(seed);
+               (io == IoBackend::kUring ? "uring" : "pread") + ", delays " + std::to_string(seed) +
+               (reuse ? ", reuse" : "");
     }
 };
 
@@ -121,6 +125,7 @@ Outputs run(const RunSetup& setup) {
         EXPECT_EQ((*session)->plan().slots, 4u) << "the cache is not the smallest possible";
     }
     Outputs outputs;
+    uint32_t reused = 0;
     for (float temperature : {0.0f, 1.0f}) {
         std::vector<Collector> collectors(kRequests);
         for (uint32_t i = 0; i < kRequests; i++) {
@@ -134,6 +139,7 @@ Outputs run(const RunSetup& setup) {
             request.sampler =
                 make_sampler(vocabulary, sampling, (*session)->context(), request.prompt).value();
             request.sink = &collectors[i];
+            request.reuse_prompt = setup.reuse;
             auto submitted = (*session)->engine().submit(std::move(request));
             EXPECT_TRUE(submitted) << (submitted ? "" : submitted.error().text());
         }
@@ -141,7 +147,13 @@ Outputs run(const RunSetup& setup) {
             collector.wait();
             EXPECT_EQ(collector.text, "length") << setup.text();
             outputs.push_back(collector.tokens);
+            reused += collector.reused;
         }
+    }
+    if (!setup.reuse) {
+        EXPECT_EQ(reused, 0u);
+    } else if (setup.parallel == kRequests) {  // with fewer sequences others may come in between
+        EXPECT_GT(reused, 4 * kChunk) << setup.text();
     }
     EXPECT_TRUE((*session)->close());
     return outputs;
@@ -170,7 +182,8 @@ TEST_P(Exactness, OutputsDoNotDependOnTheSchedule) {
                            .cache_percent = cache,
                            .io = io,
                            .seed = seed,
-                           .lookahead = 1 + static_cast<uint32_t>(seed % 3)};
+                           .lookahead = 1 + static_cast<uint32_t>(seed % 3),
+                           .reuse = seed % 2 == 0};
             seed++;
             EXPECT_EQ(run(setup), reference) << setup.text();
         }
@@ -216,9 +229,10 @@ TEST_P(ExactnessOfKinds, OutputsDoNotDependOnTheSchedule) {
     const Outputs reference = run({.model = make.output.path});
     ASSERT_EQ(reference.size(), 2 * kRequests);
     for (const RunSetup& setup : {
-             RunSetup{make.output.path, "bevy", 16, 10, IoBackend::kPread, 1},
-             RunSetup{make.output.path, "bevy+prefetch-next-gate", 5, 50, IoBackend::kUring, 2, 2},
-             RunSetup{make.output.path, "lockstep", 16, 10, IoBackend::kUring, 3},
+             RunSetup{make.output.path, "bevy", 16, 10, IoBackend::kPread, 1, 1, true},
+             RunSetup{make.output.path, "bevy+prefetch-next-gate", 5, 50, IoBackend::kUring, 2, 2,
+                      true},
+             RunSetup{make.output.path, "lockstep", 16, 10, IoBackend::kUring, 3, 1, true},
              RunSetup{make.output.path, "lockstep", 1, 50, IoBackend::kPread, 0},
          })
         EXPECT_EQ(run(setup), reference) << setup.text();

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/sim_report.h"
+#include "core/config.h"
 
 namespace bevy {
 namespace {
@@ -101,7 +102,7 @@ TEST(SimSweep, HasEveryCombinationWithTheSeedsSideBySide) {
     ASSERT_EQ(sweep.runs.size(), 2u * 2 * 2 * 2 * 2 * 2);
     EXPECT_EQ(sweep.runs[0].options.seed, 1u);
     EXPECT_EQ(sweep.runs[1].options.seed, 2u);
-    EXPECT_EQ(sweep.runs[1].policy, "bevy");
+    EXPECT_EQ(sweep.runs[1].policy, kDefaultPolicy);
     EXPECT_EQ(sweep.runs[2].policy, "lockstep");
     EXPECT_EQ(sweep.runs[0].options.slots, 192u);
     EXPECT_EQ(sweep.runs.back().options.slots, 100u);
@@ -186,7 +187,7 @@ TEST(SimReport, EveryFormatHasTheSameRuns) {
     const auto json = nlohmann::json::parse(sim_json(sweep));
     ASSERT_EQ(json["runs"].size(), sweep.runs.size());
     const auto& first = json["runs"][0];
-    EXPECT_EQ(first["policy"], "bevy");
+    EXPECT_EQ(first["policy"], kDefaultPolicy);
     EXPECT_EQ(first["hardware"], "study-p3");
     EXPECT_EQ(first["tokens"], sweep.runs[0].result->tokens);
     EXPECT_GT(first["bound_tokens_per_second"], 0);

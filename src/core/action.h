@@ -14,6 +14,7 @@ namespace bevy {
 struct AdmitRequest {
     RequestId request;
     SeqIndex seq;
+    uint32_t tokens_reused = 0;  // of the prompt; they lie in the KV cache of the sequence already
 };
 
 // Bring `expert` into `slot`. ReadDone with this ticket follows.

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "core/eviction/eviction.h"
 #include "core/fetch_planner.h"
+#include "core/kept_prefixes.h"
 #include "core/policy/policy.h"
 #include "core/prefetcher.h"
 #include "core/state.h"
@@ -12,7 +13,9 @@
 namespace bevy {
 
 Core::Core(const CoreConfig& config, std::unique_ptr<FetchPlanner> planner)
-    : state_(std::make_unique<CoreState>(config)), planner_(std::move(planner)) {
+    : state_(std::make_unique<CoreState>(config)),
+      planner_(std::move(planner)),
+      kept_(std::make_unique<KeptPrefixes>(config.sequences, config.chunk_tokens)) {
     queue_.reserve(config.queue_max);
 }
 
@@ -68,6 +71,7 @@ void Core::handle(const Event& event, Instant now) {
 void Core::on(const RequestArrived& event) {
     BEVY_ASSERT(can_queue());
     BEVY_ASSERT(event.prompt_tokens > 0);
+    BEVY_ASSERT(event.prompt.empty() || event.prompt.size() == event.prompt_tokens);
     stats_.requests_arrived++;
     queue_.push_back(event);
 }
@@ -195,6 +199,7 @@ void Core::advance(Sequence& s, const StartStep& step, const SequenceAdvanced& r
 
 void Core::end_pass(Sequence& s, bool logits) {
     bool was_prefill = s.prefilling();
+    keep_pass(s);
     s.position += s.pass.tokens;
     s.stage = 0;
     s.phase = logits ? Phase::kSampling : Phase::kEntry;
@@ -202,6 +207,14 @@ void Core::end_pass(Sequence& s, bool logits) {
     // again.
     if (was_prefill && !s.prefilling())
         s.progress = aligned_progress(s);
+}
+
+void Core::keep_pass(const Sequence& s) {
+    bool whole_chunk = s.pass.tokens == state_->config.chunk_tokens &&
+                       s.pass.first_position % state_->config.chunk_tokens == 0;
+    if (whole_chunk && s.pass.first_position + s.pass.tokens <= s.prompt.size())
+        kept_->append(index_of(s),
+                      std::span(s.prompt).subspan(s.pass.first_position, s.pass.tokens));
 }
 
 void Core::reveal(Sequence& s, uint32_t layer, const SequenceAdvanced& result) {
@@ -266,6 +279,7 @@ void Core::free_sequence(Sequence& s) {
     eviction_->on_end(index_of(s));
     if (prefetcher_)
         prefetcher_->on_end(*state_, index_of(s));
+    kept_->end(index_of(s));
     release_demands(s, true);
     std::vector<Demand> keep_capacity = std::move(s.demands);
     s = Sequence{};
@@ -304,20 +318,29 @@ std::optional<Action> Core::next(Instant now) {
 std::optional<Action> Core::next_admission() {
     if (queue_.empty())
         return std::nullopt;
-    auto free = std::ranges::find(state_->sequences, Phase::kFree, &Sequence::phase);
-    if (free == state_->sequences.end())
+    std::vector<SeqIndex> free;
+    for (const Sequence& s : state_->sequences) {
+        if (s.phase == Phase::kFree)
+            free.push_back(index_of(s));
+    }
+    if (free.empty())
         return std::nullopt;
-    RequestArrived arrived = queue_.front();
+    RequestArrived arrived = std::move(queue_.front());
     queue_.erase(queue_.begin());
-    free->progress = aligned_progress(*free);
-    free->phase = Phase::kEntry;
-    free->request = arrived.request;
-    free->prompt_tokens = arrived.prompt_tokens;
-    free->target = arrived.prompt_tokens;
-    eviction_->on_start(index_of(*free));
+    const auto [seq, reused] = kept_->choose(arrived.prompt, free);
+    kept_->start(seq, reused);
+    Sequence& s = state_->sequences[seq.value];
+    s.progress = aligned_progress(s);
+    s.phase = Phase::kEntry;
+    s.request = arrived.request;
+    s.prompt_tokens = arrived.prompt_tokens;
+    s.prompt = std::move(arrived.prompt);
+    s.position = reused;
+    s.target = arrived.prompt_tokens;
+    eviction_->on_start(seq);
     if (prefetcher_)
-        prefetcher_->on_start(index_of(*free));
-    return AdmitRequest{arrived.request, index_of(*free)};
+        prefetcher_->on_start(seq);
+    return AdmitRequest{arrived.request, seq, reused};
 }
 
 std::optional<Action> Core::next_cancel() {

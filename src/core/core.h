@@ -29,6 +29,7 @@ namespace bevy {
 class EvictionPolicy;
 class FetchPlanner;
 class Predictor;
+class KeptPrefixes;
 class Prefetcher;
 class SchedulePolicy;
 struct CoreState;
@@ -100,6 +101,8 @@ private:
     void finish_uses(const StartStep& step);
     void advance(Sequence& s, const StartStep& step, const SequenceAdvanced& result);
     void end_pass(Sequence& s, bool logits);
+    // Remembers the pass that has just ended, if a later prompt may use it.
+    void keep_pass(const Sequence& s);
     void reveal(Sequence& s, uint32_t layer, const SequenceAdvanced& result);
     // Counts what became of the demand, and enters it.
     void demand(Sequence& s, const ExpertDemand& chosen, ExpertId expert);
@@ -113,8 +116,9 @@ private:
     std::unique_ptr<SchedulePolicy> policy_;
     std::unique_ptr<FetchPlanner> planner_;
     std::unique_ptr<Prefetcher> prefetcher_;  // null: none
-    std::vector<RequestArrived> queue_;       // first come, first served
-    std::vector<FailRequest> failures_;       // to be emitted
+    std::unique_ptr<KeptPrefixes> kept_;
+    std::vector<RequestArrived> queue_;  // first come, first served
+    std::vector<FailRequest> failures_;  // to be emitted
     std::optional<Instant> ask_again_;
     Instant now_;
     CoreStats stats_;

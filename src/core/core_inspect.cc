@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "core/core.h"
+#include "core/kept_prefixes.h"
 #include "core/prefetcher.h"
 #include "core/state.h"
 
@@ -49,6 +50,8 @@ void Core::check_invariants() const {
             missing += residency != Residency::kResident;
         }
         BEVY_ASSERT(outstanding == s.outstanding);
+        BEVY_ASSERT(s.phase == Phase::kFree || s.abandoned ||
+                    kept_->kept(index_of(s)).size() <= s.position);
         BEVY_ASSERT(missing == s.missing);
         BEVY_ASSERT(!s.abandoned || state.step.has_value());
         BEVY_ASSERT(s.phase != Phase::kStep || state.step.has_value());

@@ -70,14 +70,22 @@ public:
         handle(RequestArrived{id, prompt_tokens});
         return id;
     }
+    // One that may reuse, and whose chunks are kept.
+    RequestId arrive(std::vector<TokenId> prompt) {
+        RequestId id(++requests_);
+        const auto count = static_cast<uint32_t>(prompt.size());
+        handle(RequestArrived{id, count, std::move(prompt)});
+        return id;
+    }
     void cancel(RequestId id) { handle(RequestCancelled{id}); }
 
     // Takes decisions until there is none; they pile up in the public members.
     void decide() {
         while (auto action = core_->next(now_)) {
-            if (auto* admit = std::get_if<AdmitRequest>(&*action))
+            if (auto* admit = std::get_if<AdmitRequest>(&*action)) {
                 requests_by_seq[admit->seq] = admit->request;
-            else if (auto* read = std::get_if<StartRead>(&*action))
+                reused[admit->request] = admit->tokens_reused;
+            } else if (auto* read = std::get_if<StartRead>(&*action))
                 reads.push_back(*read);
             else if (auto* gone = std::get_if<CancelRead>(&*action))
                 cancelled.push_back(gone->ticket);
@@ -173,6 +181,7 @@ public:
     std::vector<ExpertId> arrived;
     std::optional<StartStep> step;  // in flight
     std::map<SeqIndex, RequestId> requests_by_seq;
+    std::map<RequestId, uint32_t> reused;  // prompt tokens, by admitted request
 
 private:
     void handle(const Event& event) {

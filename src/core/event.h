@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/units.h"
@@ -14,6 +15,9 @@ namespace bevy {
 struct RequestArrived {
     RequestId request;
     uint32_t prompt_tokens = 0;  // at least 1
+    // The prompt itself, if what others computed of it may be used, and what it computes be kept.
+    // Else empty.
+    std::vector<TokenId> prompt = {};
 };
 
 // The client gave up. Pins and unshared reads are released at once; FinishRequest is not emitted,

@@ -34,8 +34,9 @@ struct Sequence {
     bool abandoned = false;  // cancelled or failed, but still part of the step in flight
 
     uint32_t prompt_tokens = 0;
-    uint32_t position = 0;  // tokens whose passes are complete
-    uint32_t target = 0;    // tokens known: prompt, then one more per sampled token
+    std::vector<TokenId> prompt;  // empty: its chunks are not kept
+    uint32_t position = 0;        // tokens whose passes are complete
+    uint32_t target = 0;          // tokens known: prompt, then one more per sampled token
     PassRange pass;
     uint32_t stage = 0;  // the next stage to run
 

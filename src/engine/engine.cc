@@ -127,7 +127,10 @@ bool Engine::take_requests() {
         const Instant now = clock_.now();
         if (trace_)
             trace_->request_arrived(id, live->timings.tokens_prompt, live->submitted);
-        core_->handle(RequestArrived{id, live->timings.tokens_prompt}, now);
+        RequestArrived arrived{id, live->timings.tokens_prompt};
+        if (live->request.reuse_prompt)
+            arrived.prompt = live->tokens;
+        core_->handle(arrived, now);
         live_.emplace(id, std::move(live));
         count_active(now);
         core_changed_ = true;
@@ -314,6 +317,8 @@ void Engine::perform(const AdmitRequest& action) {
     BEVY_ASSERT(live && !live->seq && !sequences_[action.seq.value]);
     sequences_[action.seq.value] = action.request;
     live->seq = action.seq;
+    live->timings.tokens_reused = action.tokens_reused;
+    stats_.tokens_reused += action.tokens_reused;
     const Instant now = clock_.now();
     live->timings.queued = now - live->submitted;
     enter_phase(*live, RequestPhase::kReady, now);

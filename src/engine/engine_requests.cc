@@ -148,6 +148,7 @@ EngineSnapshot Engine::snapshot() const {
                             .phase = live->phase,
                             .prefill = !live->first_token,
                             .tokens_prompt = live->timings.tokens_prompt,
+                            .tokens_reused = live->timings.tokens_reused,
                             .tokens_generated = live->timings.tokens_generated};
         if (const std::optional<Core::Progress> progress = core_->progress(id)) {
             row.position = progress->position;

@@ -62,6 +62,28 @@ TEST_F(EngineTest, GeneratesUntilMaxTokens) {
     EXPECT_EQ(stats.core.reads_started, 4u);  // two experts in each of two layers
 }
 
+TEST_F(EngineTest, ReusesTheBeginningOfAPrompt) {
+    auto request = [](RecordingSink& sink, uint32_t prompt) {
+        return GenerationRequest{.prompt = std::vector<TokenId>(prompt, 3),
+                                 .max_tokens = 2,
+                                 .sampler = std::make_unique<FixedSampler>(),
+                                 .sink = &sink,
+                                 .reuse_prompt = true};
+    };
+    RecordingSink first;
+    ASSERT_TRUE(engine_->submit(request(first, 9)));
+    run(first);
+    EXPECT_EQ(first.timings.tokens_reused, 0u);
+    RecordingSink second;
+    ASSERT_TRUE(engine_->submit(request(second, 11)));
+    run(second);
+    EXPECT_EQ(second.timings.tokens_prompt, 11u);
+    EXPECT_EQ(second.timings.tokens_reused, 8u);
+    const EngineStats stats = engine_->snapshot().stats;
+    EXPECT_EQ(stats.tokens_prompt, 9u + 3u);
+    EXPECT_EQ(stats.tokens_reused, 8u);
+}
+
 TEST_F(EngineTest, AFullContextEndsTheReply) {
     RecordingSink sink;
     ASSERT_TRUE(submit(sink, 10, UINT32_MAX));

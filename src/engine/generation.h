@@ -36,6 +36,7 @@ struct RequestTimings {
         waiting_for_experts;  // of prefill and decode: an expert that it needs was still missing
     Duration computing;       // of prefill and decode: a step that advanced it was running
     uint32_t tokens_prompt = 0;
+    uint32_t tokens_reused = 0;  // of the prompt: an earlier request had computed them
     uint32_t tokens_generated = 0;
 };
 
@@ -57,6 +58,9 @@ struct GenerationRequest {
     uint32_t max_tokens = 0;      // at least 1; capped by what the context leaves
     std::unique_ptr<Sampler> sampler;
     TokenSink* sink = nullptr;  // outlives the request, that is until on_finish() has returned
+    // Whole chunks of the prompt that an earlier request computed need not be computed again, and
+    // later requests may use this one's. The reply is the same either way.
+    bool reuse_prompt = false;
 };
 
 }  // namespace bevy

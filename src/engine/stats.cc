@@ -123,6 +123,7 @@ EngineStats EngineStats::since(const EngineStats& earlier) const {
     for_each_counter(rest.core, earlier.core, [](auto& now, auto then) { now -= then; });
     rest.link_bytes -= earlier.link_bytes;
     rest.tokens_prompt -= earlier.tokens_prompt;
+    rest.tokens_reused -= earlier.tokens_reused;
     rest.tokens_generated -= earlier.tokens_generated;
     rest.steps_failed -= earlier.steps_failed;
     rest.wall = wall - earlier.wall;
@@ -153,6 +154,7 @@ std::vector<StatRow> stat_rows(const EngineStats& s) {
         {"wall time", seconds(s.wall)},
         {"active time", seconds(s.active)},
         {"prompt tokens", count(s.tokens_prompt)},
+        {"prompt tokens reused", count(s.tokens_reused)},
         {"generated tokens", count(s.tokens_generated)},
         {"generated tokens per second", format("%.2f", s.tokens_per_second())},
         {"passes", count(c.passes)},

@@ -18,6 +18,7 @@ struct EngineStats {
 
     uint64_t link_bytes = 0;        // read from the slow tier, including widening to disk blocks
     uint64_t tokens_prompt = 0;     // prompt tokens whose pass is complete
+    uint64_t tokens_reused = 0;     // prompt tokens that an earlier request had computed
     uint64_t tokens_generated = 0;  // tokens sampled
     uint64_t steps_failed = 0;      // steps that the backend gave up
     Duration wall;                  // since the engine was made
@@ -77,6 +78,7 @@ struct RequestProgress {
     RequestPhase phase = RequestPhase::kQueued;
     bool prefill = true;  // no token generated yet
     uint32_t tokens_prompt = 0;
+    uint32_t tokens_reused = 0;  // of the prompt
     uint32_t tokens_generated = 0;
     uint32_t position = 0;  // tokens whose pass is complete
     uint32_t stage = 0;     // of the current pass

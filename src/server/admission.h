@@ -17,7 +17,7 @@ class Admission {
 public:
     // Of all generations that have ended.
     struct Totals {
-        uint64_t tokens_prompt = 0;
+        uint64_t tokens_prompt = 0;  // computed, not reused
         uint64_t tokens_generated = 0;
         Duration prefill;  // the sums of each one's own time; several may run at once
         Duration decode;
@@ -47,7 +47,7 @@ public:
     void leave(const RequestTimings& timings) {
         const std::lock_guard lock(mutex_);
         --inside_;
-        totals_.tokens_prompt += timings.tokens_prompt;
+        totals_.tokens_prompt += timings.tokens_prompt - timings.tokens_reused;
         totals_.tokens_generated += timings.tokens_generated;
         totals_.prefill += timings.prefill;
         totals_.decode += timings.decode;

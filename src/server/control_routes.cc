@@ -125,8 +125,9 @@ Json slot_json(const ServerState& state, const ServedModel& model, uint32_t id,
         return slot;
     slot["id_task"] = request->request.value;
     slot["n_prompt_tokens"] = request->tokens_prompt;
-    slot["n_prompt_tokens_processed"] = std::min(request->position, request->tokens_prompt);
-    slot["n_prompt_tokens_cache"] = 0;
+    slot["n_prompt_tokens_processed"] =
+        std::min(request->position, request->tokens_prompt) - request->tokens_reused;
+    slot["n_prompt_tokens_cache"] = request->tokens_reused;
     slot["state"] = request_phase_name(request->phase);
     slot["layer"] = request->stage;
     slot["missing_experts"] = request->missing_experts;

@@ -82,6 +82,7 @@ ApiResult<void> Generation::submit(const std::vector<TokenId>& prompt,
                              ? model_.context
                              : std::max(static_cast<uint32_t>(settings.predict), 1u);
     request.sampler = std::move(*sampler);
+    request.reuse_prompt = settings.cache_prompt;
     request.sink = part.stream.get();
     Result<RequestId> id = model_.engine->submit(std::move(request));
     if (!id)

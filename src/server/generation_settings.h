@@ -19,8 +19,9 @@ struct GenerationSettings {
     SamplingParams sampling;
     int32_t predict = -1;  // tokens to generate at most; -1: until the context is full
     std::vector<std::string> stop;
-    std::string json_schema;  // what the answer must follow; empty: nothing
-    uint32_t choices = 1;     // independent replies to one prompt
+    std::string json_schema;   // what the answer must follow; empty: nothing
+    uint32_t choices = 1;      // independent replies to one prompt
+    bool cache_prompt = true;  // GenerationRequest::reuse_prompt
     bool stream = false;
     bool include_usage = false;      // a last event with the numbers of tokens
     bool timings_per_token = false;  // timings in every event

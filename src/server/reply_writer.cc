@@ -18,11 +18,11 @@ double ratio(double part, double whole) {
     return whole > 0 ? part / whole : 0;
 }
 
-Json usage_json(uint64_t prompt, uint64_t completion) {
+Json usage_json(uint64_t prompt, uint64_t cached, uint64_t completion) {
     return {{"completion_tokens", completion},
             {"prompt_tokens", prompt},
             {"total_tokens", prompt + completion},
-            {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+            {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 Json token_json(const TokenProbability& probability, const Tokenizer& tokenizer) {
@@ -43,15 +43,16 @@ Json token_json(const TokenProbability& probability, const Tokenizer& tokenizer)
 }  // namespace
 
 Json timings_json(const RequestTimings& t) {
+    const uint32_t prompt = t.tokens_prompt - t.tokens_reused;  // that had to be computed
     const double prompt_ms = milliseconds_of(t.prefill);
     const double predicted_ms = milliseconds_of(t.decode);
     // The first token comes with the end of the prompt.
     const double decoded = t.tokens_generated > 0 ? t.tokens_generated - 1 : 0;
-    return {{"cache_n", 0},
-            {"prompt_n", t.tokens_prompt},
+    return {{"cache_n", t.tokens_reused},
+            {"prompt_n", prompt},
             {"prompt_ms", prompt_ms},
-            {"prompt_per_token_ms", ratio(prompt_ms, t.tokens_prompt)},
-            {"prompt_per_second", ratio(1e3 * t.tokens_prompt, prompt_ms)},
+            {"prompt_per_token_ms", ratio(prompt_ms, prompt)},
+            {"prompt_per_second", ratio(1e3 * prompt, prompt_ms)},
             {"predicted_n", t.tokens_generated},
             {"predicted_ms", predicted_ms},
             {"predicted_per_token_ms", ratio(predicted_ms, decoded)},
@@ -128,17 +129,22 @@ Json ReplyWriter::timings_so_far(size_t index) const {
 Json ReplyWriter::usage() const {
     // All choices of a prompt share it: counted once, as OpenAI does.
     uint64_t prompt = 0;
+    uint64_t cached = 0;
     uint64_t completion = 0;
     for (size_t i = 0; i < choices_.size(); ++i) {
         completion += choices_[i].end.timings.tokens_generated;
-        if (i % context_.settings.choices == 0)
+        if (i % context_.settings.choices == 0) {
             prompt += context_.tokens_prompt[i];
+            cached += choices_[i].end.timings.tokens_reused;
+        }
     }
-    return usage_json(prompt, completion);
+    return usage_json(prompt, cached, completion);
 }
 
 Json ReplyWriter::usage_of(size_t index) const {
-    return usage_json(context_.tokens_prompt[index], choices_[index].end.timings.tokens_generated);
+    const RequestTimings& timings = choices_[index].end.timings;
+    return usage_json(context_.tokens_prompt[index], timings.tokens_reused,
+                      timings.tokens_generated);
 }
 
 Json ReplyWriter::timings() const {
@@ -151,6 +157,7 @@ Json ReplyWriter::timings() const {
         all.waiting_for_experts = std::max(all.waiting_for_experts, t.waiting_for_experts);
         all.computing = std::max(all.computing, t.computing);
         all.tokens_prompt += t.tokens_prompt;
+        all.tokens_reused += t.tokens_reused;
         all.tokens_generated += t.tokens_generated;
     }
     return timings_json(all);

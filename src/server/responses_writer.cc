@@ -49,7 +49,7 @@ public:
                       {{"input_tokens", counted["prompt_tokens"]},
                        {"output_tokens", counted["completion_tokens"]},
                        {"total_tokens", counted["total_tokens"]},
-                       {"input_tokens_details", {{"cached_tokens", 0}}}}}};
+                       {"input_tokens_details", counted["prompt_tokens_details"]}}}};
         if (cut)
             json["incomplete_details"] = {{"reason", "max_output_tokens"}};
         return json;

@@ -239,9 +239,6 @@ void refuse_unsupported(JsonFields& fields) {
     const Json* lora = fields.find("lora");
     if (lora != nullptr && !lora->empty())
         fields.refuse("lora", "adapters are not supported");
-    // Accepted, and of no effect on the reply: Bevy has no cache of prompts yet.
-    bool ignored = false;
-    fields.boolean("cache_prompt", ignored);
 }
 
 void read_reasoning(JsonFields& fields, ReasoningFormat& reasoning) {
@@ -282,6 +279,7 @@ ApiResult<GenerationSettings> read_settings(const Json& body, Api api,
             fields.refuse("stream_options", inner.error().message);
     }
     fields.boolean("timings_per_token", s.timings_per_token);
+    fields.boolean("cache_prompt", s.cache_prompt);
     fields.boolean("return_tokens", s.return_tokens);
     read_reasoning(fields, s.reasoning);
     refuse_unsupported(fields);

@@ -154,7 +154,7 @@ public:
     void start(ComputeStep step) override {
         if (!done_ && step.stage == 2 && !step.advancing.empty() && !step.uses.empty()) {
             std::erase_if(step.uses, [&](const ExpertUse& use) {
-                return !std::exchange(done_, true) && use.seq == step.advancing[0];
+                return use.seq == step.advancing[0] && !std::exchange(done_, true);
             });
         }
         ComputeCanary::start(std::move(step));

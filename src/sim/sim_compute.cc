@@ -149,8 +149,10 @@ bool SimCompute::check_pass(const PassInput& pass) {
                      std::to_string(pass.first_position) + " crosses a chunk border");
     if (s.in_pass)
         return wrong("a pass begins before the last one of its sequence has ended");
-    // Position 0: a new request; what the last one left is void.
-    if (pass.first_position != 0 && pass.first_position != s.computed)
+    // Position 0: a new request; what the last one left is void. At a border a new one may go on
+    // from there.
+    if (pass.first_position != 0 && pass.first_position != s.computed &&
+        !has_border(s, pass.first_position))
         return wrong("a pass from position " + std::to_string(pass.first_position) + " after " +
                      std::to_string(s.computed) + " positions");
     return true;
@@ -216,7 +218,13 @@ void SimCompute::begin_pass(const PassInput& pass) {
         s = Sequence{.text = pass.tokens[0]};
         s.abandoned = abandoned;
         s.memory.resize(options_.model.layers + 1);
+    } else if (has_border(s, pass.first_position)) {
+        s.memory = s.borders[pass.first_position / options_.chunk_tokens - 1];
     }
+    s.borders.resize(
+        std::min<size_t>(s.borders.size(), pass.first_position / options_.chunk_tokens));
+    s.first = pass.first_position;
+    s.computed = pass.first_position;
     s.in_pass = true;
     s.stage = 0;
     s.wants_logits = pass.wants_logits;
@@ -240,16 +248,16 @@ SeqResult SimCompute::advance(SeqIndex seq) {
     }
     const uint32_t stage = s.stage++;
     if (stage == model.layers) {
-        s.in_pass = false;
         if (!model.last_layer_is_moe)
             attend(s, stage);
+        end_pass(s);
         if (s.wants_logits)
             s.logits = SimModel::logits(s.rows.back().hidden);
         return {seq, {}};
     }
     attend(s, stage);
     if (!s.wants_logits && model.last_layer_is_moe && stage + 1 == model.layers) {
-        s.in_pass = false;
+        end_pass(s);
         return {seq, {}};
     }
     SeqResult result{.seq = seq, .route = route(s, stage)};
@@ -265,6 +273,18 @@ std::vector<ExpertIndex> SimCompute::guess(const Sequence& s, uint32_t layer) co
             guesses.append_range(options_.model.route(s.rows[0].hidden, layer + ahead, s.text));
     }
     return guesses;
+}
+
+void SimCompute::end_pass(Sequence& s) {
+    s.in_pass = false;
+    const uint32_t chunk = options_.chunk_tokens;
+    if (s.rows.size() == chunk && s.first == s.borders.size() * chunk)
+        s.borders.push_back(s.memory);
+}
+
+bool SimCompute::has_border(const Sequence& s, uint32_t position) const {
+    const uint32_t chunk = options_.chunk_tokens;
+    return position > 0 && position % chunk == 0 && s.borders.size() >= position / chunk;
 }
 
 void SimCompute::attend(Sequence& s, uint32_t layer) {

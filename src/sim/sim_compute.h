@@ -56,8 +56,12 @@ private:
     // What a backend keeps for a sequence.
     struct Sequence {
         TokenId text = 0;              // first token
+        uint32_t first = 0;            // position of the pass
         uint32_t computed = 0;         // positions whose pass has begun
         std::vector<uint64_t> memory;  // per layer
+        // [i]: the memory behind i + 1 chunks, each computed in one pass: what another request may
+        // go on from.
+        std::vector<std::vector<uint64_t>> borders;
         bool in_pass = false;
         bool abandoned = false;  // its pass ends with the next start()
         bool wants_logits = false;
@@ -76,6 +80,8 @@ private:
     void run_uses();
     void begin_pass(const PassInput& pass);
     SeqResult advance(SeqIndex seq);
+    void end_pass(Sequence& s);
+    bool has_border(const Sequence& s, uint32_t position) const;
     void attend(Sequence& s, uint32_t layer);
     std::vector<RoutedExpert> route(Sequence& s, uint32_t layer) const;
     std::vector<ExpertIndex> guess(const Sequence& s, uint32_t layer) const;

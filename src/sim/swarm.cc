@@ -48,6 +48,9 @@ public:
             violation("an error that does not match the reason of its end");
         if (timings.tokens_generated != reply.size() || timings.tokens_prompt != wish.prompt.size())
             violation("wrong token counts");
+        if (timings.tokens_reused >= wish.prompt.size() ||
+            (timings.tokens_reused > 0 && !wish.reuse_prompt))
+            violation("it reused what it must not");
         const Duration life = clock_.now() - submitted;
         if (timings.queued + timings.prefill + timings.decode != life)
             violation("its times don't add up");
@@ -157,7 +160,8 @@ void Swarm::submit(Client& client) {
     Result<RequestId> id = engine_->submit({.prompt = client.wish.prompt,
                                             .max_tokens = client.wish.max_tokens,
                                             .sampler = std::make_unique<SimSampler>(),
-                                            .sink = &client});
+                                            .sink = &client,
+                                            .reuse_prompt = client.wish.reuse_prompt});
     if (id) {
         client.id = *id;
         client.submitted = clock_.now();

@@ -115,6 +115,7 @@ SwarmOptions draw_swarm(uint64_t seed) {
         prng.chance(1, 3) ? Duration{} : draw_duration(prng, milliseconds(20));
     workload.prompt_tokens_max = draw(prng, 1, 40);
     workload.reply_tokens_max = draw(prng, 1, 24);
+    workload.reuse_percent = draw(prng, 0, 100);
     workload.stop_percent = draw(prng, 0, 40);
     workload.cancel_percent = prng.chance(1, 2) ? draw(prng, 1, 60) : 0;
     workload.cancels_until = quiet_from;
@@ -148,10 +149,10 @@ std::string SwarmOptions::text() const {
         << compute.row.ns << ", fail per mille " << compute.fail_per_mille << ", faults until ns "
         << compute.faults_until.ns << "\n  workload: clients " << workload.clients << ", gap ns "
         << workload.arrival_gap_max.ns << ", prompt max " << workload.prompt_tokens_max
-        << ", reply max " << workload.reply_tokens_max << ", stop % " << workload.stop_percent
-        << ", cancel % " << workload.cancel_percent << "\n  engine: context "
-        << context_per_sequence << ", mailbox " << mailbox_max << ", stop in the middle "
-        << stop_in_the_middle << '\n';
+        << ", reply max " << workload.reply_tokens_max << ", reuse % " << workload.reuse_percent
+        << ", stop % " << workload.stop_percent << ", cancel % " << workload.cancel_percent
+        << "\n  engine: context " << context_per_sequence << ", mailbox " << mailbox_max
+        << ", stop in the middle " << stop_in_the_middle << '\n';
     return out.str();
 }
 
