@@ -319,6 +319,7 @@ void Engine::perform(const AdmitRequest& action) {
     live->seq = action.seq;
     live->timings.tokens_reused = action.tokens_reused;
     stats_.tokens_reused += action.tokens_reused;
+    live->request.sink->on_start(action.tokens_reused);
     const Instant now = clock_.now();
     live->timings.queued = now - live->submitted;
     enter_phase(*live, RequestPhase::kReady, now);

@@ -45,6 +45,9 @@ struct RequestTimings {
 class TokenSink {
 public:
     virtual ~TokenSink() = default;
+    // It begins to run; that many tokens of its prompt need not be computed. Never called for a
+    // request that ends in the queue.
+    virtual void on_start(uint32_t /*tokens_reused*/) {}
     // The next generated token. False: that was the last one that this sink wants.
     virtual bool on_token(TokenId token) = 0;
     // Exactly once, after the last on_token(); the engine does not touch the sink afterwards.

@@ -66,7 +66,7 @@ void add_llama(const MetricsInput& input, Families& families) {
         input.snapshot.requests, [](const RequestProgress& r) { return r.seq.has_value(); }));
     families.counter("llamacpp:prompt_tokens_total", "Prompt tokens processed.",
                      number(stats.tokens_prompt));
-    families.counter("bevy:prompt_tokens_reused_total",
+    families.counter("llamacpp:prompt_tokens_cached_total",
                      "Prompt tokens that an earlier request had computed.",
                      number(stats.tokens_reused));
     families.counter("llamacpp:prompt_seconds_total",

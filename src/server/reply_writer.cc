@@ -90,6 +90,7 @@ std::string ReplyWriter::token(size_t index, GeneratedToken token) {
     Choice& choice = choices_[index];
     if (choice.tokens.empty())
         choice.first_token = clock_.now();
+    choice.tokens_reused = token.tokens_reused;
     choice.tokens.push_back(token.token);
     choice.text += token.text;
     if (token.probabilities)
@@ -117,6 +118,7 @@ Json ReplyWriter::timings_so_far(size_t index) const {
     const Instant now = clock_.now();
     RequestTimings seen;
     seen.tokens_prompt = context_.tokens_prompt[index];
+    seen.tokens_reused = choice.tokens_reused;
     seen.tokens_generated = static_cast<uint32_t>(choice.tokens.size());
     seen.prefill = choice.first_token - context_.submitted;
     seen.decode = now - choice.first_token;

@@ -60,6 +60,7 @@ protected:
         std::vector<TokenId> tokens;
         std::vector<Json> probabilities;
         Instant first_token;
+        uint32_t tokens_reused = 0;
         GenerationEnd end;
     };
 

@@ -13,7 +13,7 @@ TokenStream::TokenStream(const Tokenizer& tokenizer, TokenStreamOptions options,
 
 bool TokenStream::on_token(TokenId token) {
     const bool ends = tokenizer_.is_end_of_generation(token);
-    GeneratedToken generated{.token = token};
+    GeneratedToken generated{.token = token, .tokens_reused = tokens_reused_};
     // What ends a text is not part of it, but some formats tell the endings apart.
     if (!ends || options_.show_special)
         generated.text = detokenizer_.push(tokenizer_.piece(token, options_.show_special));

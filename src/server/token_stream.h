@@ -27,6 +27,7 @@ struct GeneratedToken {
     TokenId token = 0;
     std::string text;  // what is certain now, and was not before; may be empty
     std::optional<TokenProbabilities> probabilities;
+    uint32_t tokens_reused = 0;  // of the prompt
 };
 
 // What ended a text.
@@ -59,6 +60,7 @@ public:
     // `tokenizer` and `signal` outlive it.
     TokenStream(const Tokenizer& tokenizer, TokenStreamOptions options, ChangeSignal& signal);
 
+    void on_start(uint32_t tokens_reused) override { tokens_reused_ = tokens_reused; }
     bool on_token(TokenId token) override;
     void on_finish(FinishReason reason, const RequestTimings& timings,
                    std::optional<Error> error) override;
@@ -77,6 +79,7 @@ private:
 
     // Engine thread.
     Detokenizer detokenizer_;
+    uint32_t tokens_reused_ = 0;
     StopKind kind_ = StopKind::kLimit;
     bool reader_too_slow_ = false;
 
